@@ -1,0 +1,128 @@
+"""Gossamer runs ONNX models on NVIDIA GPUs and needs the driver, nothing else from NVIDIA.
+
+    import gossamer
+
+    session = gossamer.InferenceSession("model.onnx", providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
+    logits, = session.run(None, {"input": image})
+
+The names, argument orders and defaults are onnxruntime's. Importing this package does nothing: each name is imported
+when it is first used, no library is opened, and no device is looked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gossamer.errors import (
+        CompilationError,
+        DeviceNotFound,
+        DriverError,
+        EPFail,
+        Fail,
+        GossamerError,
+        InvalidArgument,
+        InvalidGraph,
+        InvalidProtobuf,
+        NoModel,
+        NoSuchFile,
+        NotFound,
+        OutOfMemory,
+        RuntimeException,
+        UnsupportedModel,
+    )
+    from gossamer.session import (
+        ExecutionMode,
+        GraphOptimizationLevel,
+        InferenceSession,
+        IOBinding,
+        ModelMetadata,
+        NodeArg,
+        OrtValue,
+        RunOptions,
+        SessionOptions,
+        get_all_providers,
+        get_available_providers,
+        get_device,
+        set_default_logger_severity,
+    )
+
+__version__ = "0.1.0"
+
+# `NotImplemented` stays in gossamer.errors: a star import must not replace Python's own.
+_HOME = {
+    "CompilationError": "errors",
+    "DeviceNotFound": "errors",
+    "DriverError": "errors",
+    "EPFail": "errors",
+    "Fail": "errors",
+    "GossamerError": "errors",
+    "InvalidArgument": "errors",
+    "InvalidGraph": "errors",
+    "InvalidProtobuf": "errors",
+    "NoModel": "errors",
+    "NoSuchFile": "errors",
+    "NotFound": "errors",
+    "OutOfMemory": "errors",
+    "RuntimeException": "errors",
+    "UnsupportedModel": "errors",
+    "ExecutionMode": "session",
+    "GraphOptimizationLevel": "session",
+    "IOBinding": "session",
+    "InferenceSession": "session",
+    "ModelMetadata": "session",
+    "NodeArg": "session",
+    "OrtValue": "session",
+    "RunOptions": "session",
+    "SessionOptions": "session",
+    "get_all_providers": "session",
+    "get_available_providers": "session",
+    "get_device": "session",
+    "set_default_logger_severity": "session",
+}
+
+__all__ = [
+    "CompilationError",
+    "DeviceNotFound",
+    "DriverError",
+    "EPFail",
+    "ExecutionMode",
+    "Fail",
+    "GossamerError",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
+    "InvalidArgument",
+    "InvalidGraph",
+    "InvalidProtobuf",
+    "ModelMetadata",
+    "NoModel",
+    "NoSuchFile",
+    "NodeArg",
+    "NotFound",
+    "OrtValue",
+    "OutOfMemory",
+    "RunOptions",
+    "RuntimeException",
+    "SessionOptions",
+    "UnsupportedModel",
+    "__version__",
+    "get_all_providers",
+    "get_available_providers",
+    "get_device",
+    "set_default_logger_severity",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use and keep it."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'gossamer' has no attribute {name!r}")
+    value = getattr(import_module(f"gossamer.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

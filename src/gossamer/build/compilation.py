@@ -1,0 +1,154 @@
+"""Kernels become cubins: through the byte cache, and for what it lacks through worker processes on all cores."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import cache as memoize
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from gossamer import settings
+from gossamer.build import cache
+from gossamer.errors import CompilationError
+from gossamer.program import Kernel, Target
+from gossamer.program.cubin import Cubin
+
+_log = logging.getLogger("gossamer")
+_BOOT = "import json, sys; sys.path[:] = json.loads(sys.stdin.readline()); from gossamer.build.worker import main; main()"
+_CACHE_FORMAT = 1
+
+Progress = Callable[[int, int], None]
+"""Called with (kernels ready, kernels asked for)."""
+
+
+def compile_kernels(kernels: Iterable[Kernel], target: Target, progress: Progress | None = None) -> dict[Kernel, Cubin]:
+    """The machine code of every kernel for `target`.
+
+    Raises CompilationError, naming the kernel, the target and the compiler's words.
+    """
+    wanted = list(dict.fromkeys(kernels))
+    ready = {kernel: cubin for kernel in wanted if (cubin := cache.load(key_of(kernel, target))) is not None}
+    missing = [kernel for kernel in wanted if kernel not in ready]
+    if missing:
+        _log.info("compiling %d of %d kernels for %s", len(missing), len(wanted), target.name)
+    # The threads of the pool see the settings of this one, overrides included.
+    futures = [_pool().submit(copy_context().run, _compile_and_store, kernel, target) for kernel in missing]
+    for kernel, future in zip(missing, futures, strict=True):
+        ready[kernel] = future.result()
+        if progress:
+            progress(len(ready), len(wanted))
+    return ready
+
+
+def key_of(kernel: Kernel, target: Target) -> str:
+    """The cache key: everything the machine code depends on."""
+    parts = [_CACHE_FORMAT, version("triton"), target.arch, source_digest(kernel.name.rpartition(".")[0]), *_fields(kernel).values()]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+@memoize
+def source_digest(module: str) -> str:
+    """SHA-256 over the source of a kernel family and of every family it imports."""
+    digest = hashlib.sha256()
+    for name in sorted(_families_imported(module, set())):
+        digest.update(_source(name))
+    return digest.hexdigest()
+
+
+def _families_imported(module: str, seen: set[str]) -> set[str]:
+    if module not in seen:
+        seen.add(module)
+        for statement in ast.walk(ast.parse(_source(module))):
+            if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("gossamer.kernels."):
+                _families_imported(str(statement.module).removeprefix("gossamer.kernels."), seen)
+    return seen
+
+
+@memoize
+def _source(module: str) -> bytes:
+    spec = find_spec(f"gossamer.kernels.{module}")
+    assert spec is not None and spec.origin is not None, f"no kernel family {module}"
+    return Path(spec.origin).read_bytes()
+
+
+def _fields(kernel: Kernel) -> dict[str, Any]:
+    return {name: getattr(kernel, name) for name in kernel.__slots__}
+
+
+def _compile_and_store(kernel: Kernel, target: Target) -> Cubin:
+    answer = _worker().ask(_fields(kernel) | {"arch": target.arch, "ptx": settings.DEBUG() >= 5})
+    if "error" in answer:
+        raise CompilationError(kernel.name, target.name, answer["error"])
+    if answer["ptx"]:
+        _log.debug("%s for %s:\n%s", kernel.name, target.name, answer["ptx"])
+    cubin = Cubin.from_header(answer["header"], base64.b64decode(answer["code"]))
+    cache.store(key_of(kernel, target), cubin)
+    return cubin
+
+
+class _Worker:
+    """One compile process. It ends when its standard input does: with this process at the latest."""
+
+    def __init__(self) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        environment["TRITON_DEFAULT_FP_FUSION"] = "1"  # the option is set explicitly; this only quiets a warning of 3.9
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-c", _BOOT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        self._send([entry for entry in sys.path if entry])  # never the working directory
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._send(request)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            self._process.wait()
+            return {"error": f"the compiler's process ended with exit code {self._process.returncode}", "dead": True}
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _send(self, message: Any) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the process is gone; `ask` reads its end and reports the exit code
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+
+_local = threading.local()
+
+
+def _worker() -> _Worker:
+    """This pool thread's worker; a new one where the last one died."""
+    worker: _Worker | None = getattr(_local, "worker", None)
+    if worker is None or not worker.alive:
+        worker = _local.worker = _Worker()
+    return worker
+
+
+@memoize
+def _pool() -> ThreadPoolExecutor:
+    jobs = settings.COMPILE_JOBS() or len(os.sched_getaffinity(0))
+    return ThreadPoolExecutor(jobs, thread_name_prefix="gossamer-compile")

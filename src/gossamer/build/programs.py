@@ -1,0 +1,75 @@
+"""A placement becomes a Program: calls in order, CPU nodes in groups, memory planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from gossamer.model.node import Scope
+from gossamer.place import CPU, PlacedNode, Placement, buffer_or_dynamic
+from gossamer.program import Call, Launch, Program, Target, plan_memory
+from gossamer.providers import cpu
+
+
+def build(model: ir.Model, placement: Placement, target: Target, scope: Scope) -> Program:
+    """The Program of a placed model. Launches over nothing (a grid with a zero) are dropped."""
+    calls = tuple(_calls(model, placement, scope))
+    inputs = tuple(buffer_or_dynamic(value, scope).name for value in model.graph.inputs)
+    outputs = tuple(buffer_or_dynamic(value, scope).name for value in model.graph.outputs)
+    used = dict.fromkeys((*inputs, *(name for call in calls for name in (*call.reads, *call.writes)), *outputs))
+    buffers = {name: scope.buffers[name] for name in used}
+    weights = {name: scope.weights[name] for name in used if name in scope.weights}
+    plan = plan_memory(buffers, calls, inputs, outputs, weights)
+    return Program(
+        model.graph.name or "model",
+        target,
+        inputs,
+        outputs,
+        buffers,
+        plan.locations,
+        calls,
+        plan.arena_bytes,
+        plan.lower_bound_bytes,
+    )
+
+
+def _calls(model: ir.Model, placement: Placement, scope: Scope) -> Iterable[Call]:
+    group: list[PlacedNode] = []
+    readers = _readers(model)
+    for placed in placement:
+        if placed.provider == CPU:
+            group.append(placed)
+            continue
+        if group:
+            yield _host_call(model, group, readers, scope)
+            group = []
+        yield from (call for call in placed.calls if not (isinstance(call, Launch) and 0 in call.grid))
+    if group:
+        yield _host_call(model, group, readers, scope)
+
+
+def _host_call(model: ir.Model, group: list[PlacedNode], readers: dict[str, set[ir.Node | None]], scope: Scope) -> Call:
+    nodes = [placed.node for placed in group]
+    inside = set(nodes)
+    kept = set()
+    for value in (value for node in nodes for value in node.outputs if value.name):
+        if readers.get(value.name or "", set()) - inside:
+            kept.add(value.name or "")
+            buffer_or_dynamic(value, scope)
+    call = cpu.pack(nodes, model, kept)
+    for node in nodes:
+        for value in node.inputs:
+            if value is not None:
+                buffer_or_dynamic(value, scope)
+    return call
+
+
+def _readers(model: ir.Model) -> dict[str, set[ir.Node | None]]:
+    """Value name → top-level nodes that read it (a reader in a subgraph counts as the node that holds the subgraph); None
+    stands for the caller, who reads outputs."""
+    readers: dict[str, set[ir.Node | None]] = {value.name or "": {None} for value in model.graph.outputs}
+    for node in model.graph:
+        for value in cpu.values_read(node):
+            readers.setdefault(value.name or "", set()).add(node)
+    return readers

@@ -1,0 +1,337 @@
+"""The pipeline: from a model's file to engines that run it. Read `specialise_and_build` first; it is the whole story.
+
+load ─▶ prepare ─▶ for each signature of input shapes: specialise ─▶ fuse ─▶ place ─▶ build ─▶ Program ─▶ an executor
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import onnx_ir as ir
+
+from gossamer import diagnostics, settings
+from gossamer.build import build
+from gossamer.build.compilation import compile_kernels
+from gossamer.diagnostics import logger, stage
+from gossamer.errors import InvalidArgument
+from gossamer.model import passes
+from gossamer.model.load import load
+from gossamer.model.node import Constants, Scope
+from gossamer.options import CompileOptions, CpuOptions, CudaOptions, ProviderOptions
+from gossamer.place import CPU, PlacedNode, Placement, place
+from gossamer.program import Program, Target
+from gossamer.run.device_tensor import DeviceTensor
+from gossamer.run.host import HostModel, HostRunner
+
+Tensor: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | DeviceTensor"
+Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
+
+# The order matters:
+FUSIONS = (
+    passes.conv_epilogue,  # before channels_last, which then moves whole convolutions
+    passes.matmul_epilogue,
+    passes.channels_last,  # before elementwise_chains, so that chains do not end at transposes it would have moved
+    passes.elementwise_chains,
+    passes.remove_unused,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What one signature of a model became."""
+
+    program: Program
+    placement: Placement
+
+
+def specialise_and_build(
+    model: ir.Model,
+    shapes: Mapping[str, tuple[int, ...]],
+    constants: Constants,
+    target: Target,
+    providers: Sequence[str],
+    *,
+    optimize: bool = True,
+    channels_last: bool = True,
+    strict: bool = False,
+) -> Compiled:
+    """A prepared model for inputs of these shapes, as a Program for `target`. `model` is not changed.
+
+    Raises UnsupportedModel naming every node that no provider takes.
+    """
+    with stage("specialise"):
+        special = passes.specialise(model, shapes)
+    with stage("fuse"):
+        wanted = [step for step in FUSIONS if channels_last or step is not passes.channels_last]
+        passes.run_passes(special, wanted if optimize else ())
+    with stage("place"):
+        scope = Scope(constants, dict(special.opset_imports))
+        placement = place(special, providers, target, scope, strict=strict)
+    with stage("build"):
+        program = build(special, placement, target, scope)
+    if settings.DEBUG() >= 3:
+        logger.info("placement:\n%s", placement)
+    if settings.DEBUG() >= 4:
+        logger.info("%s", program)
+    return Compiled(program, placement)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """An input or output of a model: dtype by NumPy's name (`string`; ONNX's text for what is no tensor)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What a model says about itself."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: Mapping[str, str]
+
+
+def create_engine(source: Any, providers: Sequence[ProviderOptions], options: CompileOptions) -> Engine:
+    """An engine for the model: on the CPU alone, or with the CUDA provider in front.
+
+    source: a path, bytes or a ModelProto. providers: as the session resolved them, none of them impossible here.
+    """
+    diagnostics.listen()
+    cuda = next((given for given in providers if isinstance(given, CudaOptions)), None)
+    if cuda is None or isinstance(providers[0], CpuOptions):
+        return HostEngine(source, options)
+    return DeviceEngine(source, cuda, options, cpu_listed=len(providers) > 1)
+
+
+class Engine:
+    """What both engines know of their model."""
+
+    def __init__(self, source: Any) -> None:
+        with stage("load"):
+            self.model = load(source)
+        graph = self.model.graph
+        self.inputs = tuple(map(_slot, graph.inputs))
+        self.outputs = tuple(map(_slot, graph.outputs))
+        self.overridable_initializers: tuple[Slot, ...] = ()
+        self.metadata = Metadata(
+            self.model.producer_name or "",
+            graph.name or "",
+            self.model.domain or "",
+            self.model.doc_string or "",
+            graph.doc_string or "",
+            self.model.model_version or 0,
+            dict(self.model.metadata_props),
+        )
+
+    def run(
+        self,
+        feeds: Mapping[str, Tensor],
+        outputs: Sequence[str],
+        *,
+        bound: Mapping[str, Tensor] | None = None,
+        on_device: Collection[str] = (),
+        stream: int | None = None,
+        synchronize: bool = True,
+        capture: bool = True,
+    ) -> Mapping[str, Tensor]:
+        raise NotImplementedError
+
+    def placement(self) -> Placement:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+class HostEngine(Engine):
+    """The whole model on the CPU, by onnxruntime."""
+
+    def __init__(self, source: Any, options: CompileOptions) -> None:
+        super().__init__(source)
+        with stage("open on the CPU"):
+            self._host = HostModel(source, options)
+
+    def run(self, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]:
+        return _deliver(self._host.run(outputs, feeds), how.get("bound"))
+
+    def placement(self) -> Placement:
+        return Placement(
+            tuple(PlacedNode(node, node.name or "", node.op_type, node.domain, CPU, (), ()) for node in self.model.graph)
+        )
+
+    def close(self) -> None:
+        self._host.close()
+
+
+class Executor(Protocol):
+    """What runs Programs: on a GPU, in the interpreter, or nowhere."""
+
+    def run(self, program: Program, feeds: Mapping[str, Any], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]: ...
+    def drop(self, program: Program) -> None: ...
+    def close(self) -> None: ...
+
+
+class DeviceEngine(Engine):
+    """A model on the CUDA provider's device: one Program per signature of input shapes, the latest ones kept."""
+
+    def __init__(self, source: Any, cuda: CudaOptions, options: CompileOptions, *, cpu_listed: bool) -> None:
+        super().__init__(source)
+        self._options = options
+        self._cuda = cuda
+        self._providers = [CudaOptions.provider] + [CPU] * cpu_listed
+        self._target, self._executor_type = _device(cuda)
+        with stage("prepare"):
+            if options.dimensions:
+                _fix_dimensions(self.model, options.dimensions)
+            passes.prepare(self.model)
+        self.constants = Constants()
+        for name, value in self.model.graph.initializers.items():
+            assert value.const_value is not None
+            self.constants.register(name, value.const_value)
+        self._executor = self._executor_type(self.constants, HostRunner(options), cuda)
+        self._compiled: OrderedDict[Shapes, Compiled] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def compiled(self, shapes: Mapping[str, tuple[int, ...]]) -> Compiled:
+        """The Program for inputs of these shapes, and where its nodes were placed."""
+        signature = tuple(shapes[slot.name] for slot in self.inputs)
+        found = self._compiled.get(signature)
+        if found is not None:
+            return found
+        with self._lock:
+            if signature not in self._compiled:
+                self._compiled[signature] = specialise_and_build(
+                    self.model,
+                    shapes,
+                    self.constants,
+                    self._target,
+                    self._providers,
+                    optimize=self._options.optimize,
+                    channels_last=self._cuda.prefer_nhwc,
+                    strict=self._cuda.strict,
+                )
+                self._forget_oldest()
+            self._compiled.move_to_end(signature)
+            return self._compiled[signature]
+
+    def _forget_oldest(self) -> None:
+        while len(self._compiled) > settings.MAX_PROGRAMS():
+            _, forgotten = self._compiled.popitem(last=False)
+            self._executor.drop(forgotten.program)
+
+    def run(self, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]:
+        program = self.compiled({name: tuple(feed.shape) for name, feed in feeds.items()}).program
+        return self._executor.run(program, feeds, outputs, **how)
+
+    def program(self, shapes: Mapping[str, tuple[int, ...]]) -> Program:
+        return self.compiled(shapes).program
+
+    def placement(self) -> Placement:
+        """Of the signature that ran last; before any run, of the declared shapes, if they are static.
+
+        Raises InvalidArgument where placement depends on shapes that nobody has given yet.
+        """
+        if self._compiled:
+            return next(reversed(self._compiled.values())).placement
+        open_inputs = [slot.name for slot in self.inputs if slot.shape is None or not all(isinstance(d, int) for d in slot.shape)]
+        if open_inputs:
+            raise InvalidArgument(
+                f"placement depends on the shape of input '{open_inputs[0]}': run the model once, or give shapes "
+                "(gossamer inspect MODEL --input-shape name=1x3x224x224)"
+            )
+        return self.compiled({slot.name: tuple(d for d in slot.shape or () if isinstance(d, int)) for slot in self.inputs}).placement
+
+    def close(self) -> None:
+        self._executor.close()
+
+
+ExecutorType: TypeAlias = Callable[[Constants, HostRunner, CudaOptions], Executor]
+
+
+def _device(cuda: CudaOptions) -> tuple[Target, ExecutorType]:
+    """What to compile for, and what runs it."""
+    if cuda.device == "interpreter":
+        from gossamer.run.interpreter import InterpreterExecutor, enter_interpreter_mode
+
+        enter_interpreter_mode()  # before kernels are imported
+        return Target.named("interpreter").with_tf32(cuda.use_tf32), lambda c, host, _: _Simulated(InterpreterExecutor(c, host))
+    if cuda.device == "null":
+        from gossamer.run.null import NullExecutor
+
+        return Target.named(cuda.target or "sm_90").with_tf32(cuda.use_tf32), lambda *_: _Simulated(NullExecutor())
+    from gossamer.run.cuda import CudaExecutor, target_of_device
+
+    def on_gpu(constants: Constants, host: HostRunner, cuda: CudaOptions) -> Executor:
+        return CudaExecutor(
+            constants,
+            compile_kernels,
+            device_id=cuda.device_id,
+            gpu_mem_limit=cuda.memory_limit,
+            graphs=cuda.enable_cuda_graph,
+            host=host,
+        )
+
+    return target_of_device(cuda.device_id, cuda.use_tf32), on_gpu
+
+
+@dataclass(slots=True)
+class _Simulated:
+    """An executor without a GPU behind the arguments of one with: all memory is the host's, and runs are complete when they return."""
+
+    inner: Any
+
+    def run(self, program: Program, feeds: Mapping[str, Any], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]:
+        results = self.inner.run(program, feeds)
+        return _deliver({name: results[name] for name in outputs}, how.get("bound"))
+
+    def drop(self, program: Program) -> None:
+        """Nothing is kept per Program."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _deliver(results: Mapping[str, np.ndarray], bound: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+    """Results, copied into what the caller bound for them."""
+    delivered: dict[str, Tensor] = dict(results)
+    for name, target in (bound or {}).items():
+        if name not in results:
+            continue
+        result = results[name]
+        if tuple(target.shape) != result.shape or target.dtype != result.dtype:
+            raise InvalidArgument(
+                f"output '{name}' is {result.dtype.name}{list(result.shape)}, but is bound to {target.dtype.name}{list(target.shape)}"
+            )
+        assert isinstance(target, np.ndarray)
+        np.copyto(target, result)
+        delivered[name] = target
+    return delivered
+
+
+def _slot(value: ir.Value) -> Slot:
+    dtype = "undefined"
+    if isinstance(value.type, ir.TensorType):
+        dtype = "string" if value.type.dtype == ir.DataType.STRING else value.type.dtype.numpy().name
+    elif value.type is not None:
+        dtype = str(value.type)
+    dims = None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
+    return Slot(value.name or "", dtype, dims)
+
+
+def _fix_dimensions(model: ir.Model, dimensions: Mapping[str, int]) -> None:
+    """Replaces symbolic dimensions of inputs by the values that SessionOptions give them."""
+    for value in model.graph.inputs:
+        if value.shape is not None:
+            value.shape = ir.Shape([d if isinstance(d, int) else dimensions.get(d.value or "", d) for d in value.shape])

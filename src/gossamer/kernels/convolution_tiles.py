@@ -1,0 +1,158 @@
+"""Which tiles an implicit-GEMM convolution uses: a model of its time in clock cycles, minimised over candidates.
+
+`bench/convolution.py` measures every candidate on a GPU and compares the model's choice with the best of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from gossamer.kernels.gemm_tiles import Tiles, cdiv, uses_tensor_cores
+from gossamer.program import Target, dtype_of
+
+FEW_CHANNELS = 16
+"""Below this many channels per group blocks of K run across taps: a block per tap would be mostly padding."""
+MAX_SPLITS = 16
+LATENCY = 700
+"""Cycles from asking for a tile (mostly from L2) to having it in shared memory."""
+PROLOGUE = 2200
+"""Cycles a program spends outside its loop: coordinates, filling the pipeline, epilogue."""
+STEP = 90
+"""Cycles of a step that neither the tensor cores nor memory account for: barriers, window arithmetic."""
+SECOND_LAUNCH = 3600
+"""Cycles of the launch that adds partial sums, besides its traffic."""
+L2_BYTES = 30
+"""Bytes per cycle that one multiprocessor gets out of L2 when all of them ask."""
+ISSUE = 128
+"""Instructions per cycle and multiprocessor, counted by lane."""
+REGISTERS = 65536
+
+# block_k counts 16-bit elements: it is halved for fp32 operands.
+TENSOR_CORE_TILES = (
+    Tiles(128, 256, 64, 8, 3),
+    Tiles(256, 128, 64, 8, 3),
+    Tiles(128, 128, 64, 8, 3),
+    Tiles(128, 64, 64, 4, 4),
+    Tiles(64, 128, 64, 4, 4),
+    Tiles(64, 64, 64, 4, 4),
+    Tiles(128, 32, 64, 4, 4),
+    Tiles(64, 32, 64, 4, 5),
+    Tiles(32, 64, 64, 4, 5),
+    Tiles(32, 32, 64, 4, 5),
+    Tiles(64, 16, 64, 4, 5),
+    Tiles(16, 64, 64, 4, 5),
+    Tiles(16, 32, 64, 2, 5),
+)
+FMA_TILES = (
+    Tiles(128, 64, 16, 8, 3),
+    Tiles(64, 64, 16, 4, 3),
+    Tiles(64, 32, 16, 4, 3),
+    Tiles(32, 32, 16, 4, 3),
+    Tiles(16, 32, 16, 2, 3),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """The size of a convolution as a matrix product, per group: pixels × outputs, reduced over taps of channels."""
+
+    pixels: int
+    outputs: int
+    channels: int
+    taps: int
+    groups: int = 1
+
+    @property
+    def flat(self) -> bool:
+        """Whether blocks of K run across taps."""
+        return self.taps > 1 and self.channels < FEW_CHANNELS
+
+    @property
+    def reduction(self) -> int:
+        """What block_k divides: a tap's channels, or the whole row."""
+        return self.channels * self.taps if self.flat else self.channels
+
+    def steps(self, block_k: int) -> int:
+        """How many blocks of K there are."""
+        return cdiv(self.reduction, block_k) * (1 if self.flat else self.taps)
+
+
+@lru_cache(maxsize=4096)
+def choose_convolution_tiles(extents: Extents, dtype: str, target: Target) -> Tiles:
+    """The tiles for a convolution of `extents` on `target`."""
+    if target.interpreted:
+        return _interpreter_tiles(extents)
+    costs = {tiles: _cycles(tiles, extents, dtype, target) for tiles in candidates(extents, dtype, target)}
+    return min(costs, key=costs.__getitem__)
+
+
+def candidates(extents: Extents, dtype: str, target: Target) -> Iterator[Tiles]:
+    """All tiles that fit `target`'s shared memory, each unsplit and with K split until the device is full."""
+    itemsize, on_tensor_cores = dtype_of(dtype).itemsize, uses_tensor_cores(dtype, target)
+    for shape in TENSOR_CORE_TILES if on_tensor_cores else FMA_TILES:
+        block_k = shape.block_k * 2 // itemsize if on_tensor_cores else shape.block_k
+        tiles = replace(shape, block_k=min(block_k, _power_of_two(extents.reduction)))
+        if tiles.shared_bytes(itemsize) > target.shared_bytes or _oversized(tiles, extents):
+            continue
+        yield tiles
+        steps, programs = extents.steps(tiles.block_k), tiles.programs(extents.pixels, extents.outputs, extents.groups)
+        wanted = {per_sm * target.sm_count // max(1, programs) for per_sm in (1, 2, 3)}
+        yield from (replace(tiles, splits=splits) for splits in sorted(wanted) if 1 < splits <= min(MAX_SPLITS, steps // 2))
+
+
+def _oversized(tiles: Tiles, extents: Extents) -> bool:
+    """Whether a tile of half the size would do; the smallest never is."""
+    rows, columns = _power_of_two(extents.pixels), _power_of_two(extents.outputs)
+    return (tiles.block_m > max(16, rows)) or (tiles.block_n > max(32, columns))
+
+
+def _cycles(tiles: Tiles, extents: Extents, dtype: str, target: Target) -> float:
+    """Estimated time: waves of programs, each bound by arithmetic, by L2, by issuing loads or by latency."""
+    itemsize = dtype_of(dtype).itemsize
+    programs = tiles.programs(extents.pixels, extents.outputs, extents.groups)
+    resident = min(_resident(tiles, itemsize, target), max(1, cdiv(programs, target.sm_count)))
+    waves = cdiv(programs, target.sm_count * resident)
+    multiply = tiles.block_m * tiles.block_n * tiles.block_k / _rate(tiles, dtype, target)
+    moved = (tiles.block_m + tiles.block_n) * tiles.block_k * itemsize
+    # Sixteen bytes take about eight instructions; elements gathered one by one, fifteen each.
+    issue = (tiles.block_m * tiles.block_k * 15 if extents.flat else moved / 2) / ISSUE
+    # Loads narrower than four bytes are not prefetched.
+    latency = LATENCY if extents.flat else LATENCY / max(1, tiles.num_stages - 1)
+    step = max(latency + STEP, resident * max(multiply + STEP / 2, moved / L2_BYTES, issue))
+    time = waves * (PROLOGUE + cdiv(extents.steps(tiles.block_k), tiles.splits) * step)
+    if tiles.splits > 1:
+        traffic = 2 * tiles.splits * extents.pixels * extents.outputs * extents.groups * 4
+        time += SECOND_LAUNCH + traffic / (L2_BYTES * target.sm_count)
+    return time
+
+
+def _resident(tiles: Tiles, itemsize: int, target: Target) -> int:
+    """Programs that one multiprocessor holds at a time: bounded by shared memory, registers and warps."""
+    threads = 32 * tiles.num_warps
+    registers = threads * (72 + tiles.block_m * tiles.block_n // threads)
+    return max(1, min(target.shared_bytes // tiles.shared_bytes(itemsize), REGISTERS // registers, 1536 // threads))
+
+
+def _rate(tiles: Tiles, dtype: str, target: Target) -> float:
+    """Multiply-adds per cycle and multiprocessor."""
+    if not uses_tensor_cores(dtype, target):
+        return 64 if dtype == "float64" else 100
+    generation = target.arch // 10
+    peak = {8: 1024, 9: 2048, 10: 4096, 12: 1024}.get(generation, 1024) / (2 if dtype == "float32" else 1)
+    # Hopper's and Blackwell's own instructions take 64 rows; narrow tiles leave operand bandwidth unused.
+    width = min(tiles.block_m, tiles.block_n)
+    native = generation not in (9, 10) or tiles.block_m >= 64
+    return peak * 0.75 * width / (width + 24) * (1.0 if native else 0.5)
+
+
+def _interpreter_tiles(extents: Extents) -> Tiles:
+    """One program costs milliseconds there whatever its size, so tiles are as large as memory allows."""
+    block_k = min(256, _power_of_two(extents.reduction))
+    return Tiles(min(4096, _power_of_two(extents.pixels)), min(256, _power_of_two(extents.outputs)), block_k, 4, 1)
+
+
+def _power_of_two(extent: int) -> int:
+    """The next power of two, at least the 16 that a matrix instruction needs."""
+    return max(16, 1 << max(0, extent - 1).bit_length())

@@ -1,0 +1,284 @@
+"""Copies between strided regions: what Transpose, Slice, Expand, Tile, Concat, Split … come down to.
+
+Data movement does not look at values, so kernels move machine words (`as_words`): one kernel serves all dtypes of one
+size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import triton
+import triton.language as tl
+
+from gossamer.kernels.launch import Address, launch
+from gossamer.program import Buffer, Call, Copy, Launch, Refusal, Target, View
+
+WORDS = {1: "int8", 2: "int16", 4: "int32", 8: "int64"}
+WIDE_EXTENT = 2**31 - 2**20
+"""From this many elements on indices are 64-bit. The slack is for the last tile, which may reach past the end."""
+
+
+@triton.jit
+def strided_offset(index, shape, strides):
+    """Σ_d coordinate_d · strides[d] for the coordinates of row-major `index` in `shape`."""
+    offset = index * 0
+    rest = index
+    for d in tl.static_range(len(shape) - 1):
+        offset += rest % shape[len(shape) - 1 - d] * strides[len(shape) - 1 - d]
+        rest = rest // shape[len(shape) - 1 - d]
+    return offset + rest * strides[0]
+
+
+@triton.jit
+def copy_strided_kernel(
+    x_ptr,
+    y_ptr,
+    row_shape,
+    x_row_strides,
+    y_row_strides,
+    n_rows,
+    col_shape,
+    x_col_strides,
+    y_col_strides,
+    n_cols,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """y[r · y_row_strides + c · y_col_strides] = x[r · x_row_strides + c · x_col_strides] for all r and c.
+
+    r runs over row_shape, c over col_shape. Where x is contiguous along rows and y along columns, this is the tiled
+    transpose: Triton turns the tile in shared memory.
+    """
+    pid = tl.program_id(0)
+    if WIDE:
+        pid = pid.to(tl.int64)
+    col_tiles = tl.cdiv(n_cols, COLS)
+    rows = pid // col_tiles * ROWS + tl.arange(0, ROWS)
+    cols = pid % col_tiles * COLS + tl.arange(0, COLS)
+    mask = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
+    x_rows, x_cols = strided_offset(rows, row_shape, x_row_strides), strided_offset(cols, col_shape, x_col_strides)
+    y_rows, y_cols = strided_offset(rows, row_shape, y_row_strides), strided_offset(cols, col_shape, y_col_strides)
+    values = tl.load(x_ptr + x_rows[:, None] + x_cols[None, :], mask=mask)
+    tl.store(y_ptr + y_rows[:, None] + y_cols[None, :], values, mask=mask)
+
+
+@triton.jit
+def copy_segments_kernel(
+    x_ptrs,
+    y_ptrs,
+    x_row_strides,
+    y_row_strides,
+    widths,
+    n_rows,
+    n_col_tiles,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """y_k[r, c] = x_k[r, c] for every segment k, r < n_rows and c < widths[k]: Concat and Split in one launch."""
+    pid = tl.program_id(0)
+    if WIDE:
+        pid = pid.to(tl.int64)
+    rows = pid // n_col_tiles * ROWS + tl.arange(0, ROWS)
+    tile = pid % n_col_tiles  # counted over the columns of all segments
+    for k in tl.static_range(len(widths)):
+        tiles = tl.cdiv(widths[k], COLS)
+        if (tile >= 0) & (tile < tiles):
+            cols = tile * COLS + tl.arange(0, COLS)
+            mask = (rows < n_rows)[:, None] & (cols < widths[k])[None, :]
+            values = tl.load(x_ptrs[k] + (rows * x_row_strides[k])[:, None] + cols[None, :], mask=mask)
+            tl.store(y_ptrs[k] + (rows * y_row_strides[k])[:, None] + cols[None, :], values, mask=mask)
+        tile -= tiles
+
+
+@dataclass(frozen=True, slots=True)
+class Strided:
+    """A region of a buffer: its first element and, for each axis of a shape given elsewhere, a stride in elements."""
+
+    buffer: Buffer
+    strides: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis of a copy, with the strides in elements of source (x) and destination (y)."""
+
+    extent: int
+    x: int
+    y: int
+
+
+def movable(*buffers: Buffer) -> Refusal | None:
+    """Why kernels cannot move these buffers' elements, or None where they can."""
+    for buffer in buffers:
+        if buffer.itemsize not in WORDS:
+            return Refusal(f"elements of {buffer.itemsize} bytes ({buffer.dtype}) have no kernels")
+    return None
+
+
+def as_words(buffer: Buffer) -> Buffer:
+    """The same memory as signed integers of the elements' size."""
+    return replace(buffer, dtype=WORDS[buffer.itemsize])
+
+
+def copy_strided(shape: Sequence[int], x: Strided, y: Strided, target: Target) -> tuple[Call, ...]:
+    """y[i] = x[i] for every index i of `shape`: a View where y is all of its buffer and lies in x as it is, a Copy
+    where both are contiguous, else a launch. x and y have equal element sizes, not necessarily equal dtypes."""
+    axes = collapse(shape, x.strides, y.strides)
+    if not axes or (len(axes) == 1 and axes[0].x == axes[0].y == 1 and axes[0].extent):
+        return (_contiguous(math.prod(shape), x, y),)
+    rows, cols = split_axes(axes)
+    n_rows, n_cols = _size(rows), _size(cols)
+    turned = any(abs(axis.x) == 1 for axis in rows)
+    block_rows, block_cols = choose_tile(n_rows, n_cols, x.buffer.itemsize, turned, target)
+    return (
+        launch(
+            copy_strided_kernel,
+            (_cdiv(n_rows, block_rows) * _cdiv(n_cols, block_cols),),
+            writes=y.buffer,
+            x_ptr=Address(as_words(x.buffer), x.offset),
+            y_ptr=Address(as_words(y.buffer), y.offset),
+            row_shape=tuple(axis.extent for axis in rows),
+            x_row_strides=tuple(axis.x for axis in rows),
+            y_row_strides=tuple(axis.y for axis in rows),
+            n_rows=n_rows,
+            col_shape=tuple(axis.extent for axis in cols),
+            x_col_strides=tuple(axis.x for axis in cols),
+            y_col_strides=tuple(axis.y for axis in cols),
+            n_cols=n_cols,
+            ROWS=block_rows,
+            COLS=block_cols,
+            WIDE=is_wide(x.buffer.size, y.buffer.size, math.prod(shape)),
+        ),
+    )
+
+
+def copy_segments(n_rows: int, segments: Sequence[tuple[Strided, Strided, int]], target: Target) -> tuple[Call, ...]:
+    """For every (x, y, width): `n_rows` rows of `width` contiguous elements from x to y, whose stride is the rows'."""
+    calls: list[Call] = []
+    for first in range(0, len(segments), MAX_SEGMENTS):
+        part = segments[first : first + MAX_SEGMENTS]
+        if len(part) == 1:
+            ((x, y, width),) = part
+            calls += copy_strided((n_rows, width), _with_columns(x), _with_columns(y), target)
+        else:
+            calls.append(_launch_segments(n_rows, part, target))
+    return tuple(calls)
+
+
+def _with_columns(rows: Strided) -> Strided:
+    return replace(rows, strides=(*rows.strides, 1))
+
+
+MAX_SEGMENTS = 8
+"""Segments per launch: each adds a branch and four arguments to the kernel."""
+
+
+def _launch_segments(n_rows: int, segments: Sequence[tuple[Strided, Strided, int]], target: Target) -> Launch:
+    widths = tuple(width for _, _, width in segments)
+    itemsize = segments[0][0].buffer.itemsize
+    block_rows, block_cols = choose_tile(n_rows, max(widths), itemsize, False, target)
+    n_col_tiles = sum(_cdiv(width, block_cols) for width in widths)
+    buffers = [strided.buffer for x, y, _ in segments for strided in (x, y)]
+    return launch(
+        copy_segments_kernel,
+        (_cdiv(n_rows, block_rows) * n_col_tiles,),
+        writes=dict.fromkeys(y.buffer for _, y, _ in segments),
+        x_ptrs=tuple(Address(as_words(x.buffer), x.offset) for x, _, _ in segments),
+        y_ptrs=tuple(Address(as_words(y.buffer), y.offset) for _, y, _ in segments),
+        x_row_strides=tuple(x.strides[0] for x, _, _ in segments),
+        y_row_strides=tuple(y.strides[0] for _, y, _ in segments),
+        widths=widths,
+        n_rows=n_rows,
+        n_col_tiles=n_col_tiles,
+        ROWS=block_rows,
+        COLS=block_cols,
+        WIDE=is_wide(*(buffer.size for buffer in buffers)),
+    )
+
+
+def _contiguous(size: int, x: Strided, y: Strided) -> Call:
+    itemsize = x.buffer.itemsize
+    if size == y.buffer.size and x.offset * itemsize % 16 == 0:
+        return View(x.buffer.name, y.buffer.name, x.offset * itemsize)
+    return Copy(x.buffer.name, y.buffer.name, size * itemsize, x.offset * itemsize, y.offset * itemsize)
+
+
+def collapse(shape: Sequence[int], x_strides: Sequence[int], y_strides: Sequence[int]) -> list[Axis]:
+    """The fewest axes that visit the same pairs of elements, the one along which y is most contiguous last."""
+    axes: list[Axis] = []
+    present = (Axis(*axis) for axis in zip(shape, x_strides, y_strides, strict=True) if axis[0] != 1)
+    for axis in sorted(present, key=lambda axis: -abs(axis.y)):
+        outer = axes[-1] if axes else None
+        if outer and (outer.x, outer.y) == (axis.x * axis.extent, axis.y * axis.extent):
+            axes[-1] = Axis(outer.extent * axis.extent, axis.x, axis.y)
+        else:
+            axes.append(axis)
+    return axes
+
+
+def split_axes(axes: Sequence[Axis]) -> tuple[list[Axis], list[Axis]]:
+    """Rows and columns of the tiles: y is contiguous along columns; x along them too or, in a transpose, along rows.
+
+    Short inner axes are joined into longer columns, so that tiles are not mostly mask. In a transpose that happens only
+    where the inner axis is of 1 to 3 elements: turning the tile pays from four on.
+    """
+    rows, cols = list(axes[:-1]), [axes[-1]]
+    fastest = min((axis for axis in axes if axis.x), key=lambda axis: abs(axis.x), default=axes[-1])
+    while rows and _size(cols) < (4 if rows[-1] is fastest else 32):
+        cols.insert(0, rows.pop())
+    if fastest in rows:
+        rows.remove(fastest)
+        rows.append(fastest)
+    return rows or [Axis(1, 0, 0)], cols
+
+
+@lru_cache(maxsize=4096)
+def choose_tile(n_rows: int, n_cols: int, itemsize: int, turned: bool, target: Target) -> tuple[int, int]:
+    """Rows and columns of one program's tile: 32 to 64 bytes per thread of four warps, less where that leaves
+    multiprocessors without work. turned: the tile is transposed in shared memory, and wants to be square."""
+    if target.interpreted:
+        cols = power_of_two(n_cols, 2**16)
+        return power_of_two(n_rows, 2**18 // cols), cols
+    elements = min(4096, 8192 // itemsize)
+    while elements > 512 and _cdiv(n_rows * n_cols, elements) < 2 * target.sm_count:
+        elements //= 2
+    if turned:
+        side = 64 if elements >= 2048 else 32
+        rows = power_of_two(n_rows, side)
+        cols = power_of_two(n_cols, elements // rows)
+        return power_of_two(n_rows, elements // cols), cols
+    cols = _filled_block(n_cols, min(elements, 1024))
+    return power_of_two(n_rows, elements // cols), cols
+
+
+def _filled_block(extent: int, most: int) -> int:
+    """The largest power of two up to `most` whose blocks `extent` fills to three quarters, else the best filled one."""
+    largest = power_of_two(extent, most)
+    blocks = [largest >> k for k in range(largest.bit_length()) if largest >> k >= min(32, largest)]
+    filled = {block: extent / max(1, _cdiv(extent, block) * block) for block in blocks}
+    return max(filled, key=lambda block: (min(filled[block], 0.75), block))
+
+
+def is_wide(*sizes: int) -> bool:
+    """Whether indices into that many elements need 64 bits."""
+    return max(sizes) >= WIDE_EXTENT
+
+
+def power_of_two(extent: int, most: int) -> int:
+    """The smallest power of two not below `extent`, at most `most` (a power of two)."""
+    return min(1 << max(0, extent - 1).bit_length(), most)
+
+
+def _size(axes: Iterable[Axis]) -> int:
+    return math.prod(axis.extent for axis in axes)
+
+
+def _cdiv(a: int, b: int) -> int:
+    return -(-a // b)

@@ -1,0 +1,186 @@
+"""How kernels see a dense tensor of which some axes are reduced: `[kept0, reduced0, kept1, reduced1, inner]`.
+
+With this view neither a reduction over the last axis nor one over leading or middle axes needs a transpose: threads always run
+along the contiguous dimension. Reductions, arg reductions, softmax, norms and cumulative sums use it and its tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+import triton.language as tl
+
+from gossamer.program import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A dense tensor as `[kept0, reduced0, kept1, reduced1, inner]`; where one run of axes is reduced, reduced0 = kept1 = 1.
+
+    A row is an index into kept0 × kept1, a step one into reduced0 × reduced1.
+    """
+
+    kept0: int
+    reduced0: int
+    kept1: int
+    reduced1: int
+    inner: int
+
+    @property
+    def rows(self) -> int:
+        return self.kept0 * self.kept1
+
+    @property
+    def steps(self) -> int:
+        return self.reduced0 * self.reduced1
+
+    @property
+    def outputs(self) -> int:
+        return self.rows * self.inner
+
+    @property
+    def wide(self) -> bool:
+        """Whether offsets within a row need 64 bits."""
+        return self.reduced0 * self.kept1 * self.reduced1 * self.inner >= 2**31
+
+    def arguments(self) -> dict[str, Any]:
+        """The kernel parameters that every kernel over a Geometry has."""
+        return {
+            "n_rows": self.rows,
+            "kept1": self.kept1,
+            "reduced1": self.reduced1,
+            "n_inner": self.inner,
+            "n_steps": self.steps,
+            "NESTED": self.reduced0 > 1,
+            "WIDE": self.wide,
+        }
+
+
+def runs_of(shape: tuple[int, ...], axes: Iterable[int]) -> list[int]:
+    """Extents of the alternating runs `[kept, reduced, kept, …, kept]` of axes; axes of extent 1 belong to any run."""
+    reduced = set(axes)
+    runs = [1]
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        if (axis in reduced) == (len(runs) % 2 == 0):
+            runs[-1] *= extent
+        else:
+            runs.append(extent)
+    return runs if len(runs) % 2 else [*runs, 1]
+
+
+def geometry_of(runs: list[int]) -> Geometry | None:
+    """The view that reduces the given runs in one pass, or None where more than two are reduced."""
+    match runs:
+        case [kept]:
+            return Geometry(kept, 1, 1, 1, 1)
+        case [kept, reduced, inner]:
+            return Geometry(kept, 1, 1, reduced, inner)
+        case [kept0, reduced0, kept1, reduced1, inner]:
+            return Geometry(kept0, reduced0, kept1, reduced1, inner)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What one program takes at a time: BLOCK_ROWS × BLOCK_STEPS × BLOCK_INNER elements, powers of two."""
+
+    rows: int
+    steps: int
+    inner: int
+
+    @property
+    def elements(self) -> int:
+        return self.rows * self.steps * self.inner
+
+    def programs(self, geometry: Geometry) -> int:
+        return -(-geometry.rows // self.rows) * -(-geometry.inner // self.inner)
+
+    def constants(self) -> dict[str, int]:
+        return {"BLOCK_ROWS": self.rows, "BLOCK_STEPS": self.steps, "BLOCK_INNER": self.inner}
+
+
+def tile_for(geometry: Geometry, itemsize: int, target: Target, *, elements: int = 4096, whole_row: bool = False) -> Tile:
+    """The tile for a geometry: 128 bytes along the contiguous dimension, then steps, then rows, at most `elements` in all.
+
+    whole_row: a tile spans every step, however many. Tiles shrink while there are fewer programs than two per multiprocessor.
+    """
+    if target.interpreted:
+        elements = max(elements, 2**16)
+    inner = min(power_of_two(geometry.inner), 1024 if target.interpreted else 128 // itemsize)
+    all_steps = power_of_two(geometry.steps)
+    if whole_row:
+        inner = max(min(inner, elements // all_steps), 1)
+    steps = all_steps if whole_row else min(all_steps, max(elements // inner, 1))
+    tile = Tile(min(power_of_two(geometry.rows), max(elements // (steps * inner), 1)), steps, inner)
+    least_inner = min(inner, max(32 // itemsize, 1))  # one sector of DRAM
+    while not target.interpreted and tile.programs(geometry) < 2 * target.sm_count:
+        if tile.rows > 1 and tile.elements > 128:
+            tile = Tile(tile.rows // 2, tile.steps, tile.inner)
+        elif tile.inner > least_inner and tile.elements > 128:
+            tile = Tile(tile.rows, tile.steps, tile.inner // 2)
+        else:
+            break
+    return tile
+
+
+def power_of_two(extent: int) -> int:
+    """The smallest power of two that is at least `extent`, and at least 1."""
+    return 1 << max(extent - 1, 0).bit_length()
+
+
+def warps_for(elements: int, most: int = 8) -> int:
+    """Warps for a tile: about 32 elements, four 16-byte loads of a half type, per thread."""
+    return max(1, min(most, power_of_two(elements) // 1024))
+
+
+def splits_for(geometry: Geometry, tile: Tile, target: Target) -> int:
+    """Into how many parts to cut the steps so that few rows still fill the machine; 1 where a second pass costs more."""
+    blocks = -(-geometry.steps // tile.steps)
+    programs = tile.programs(geometry)
+    if blocks < 8 or programs == 0:
+        return 1
+    return max(1, min(blocks // 2, 2 * target.sm_count // programs, 1024))
+
+
+def float_accumulator(dtype: str) -> str:
+    """What sums of a float dtype are kept in."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+@triton.jit
+def row_offsets(row, kept1, reduced1, n_inner, n_steps, NESTED: tl.constexpr):
+    """Offset of a row's first element; `row` is int64, and every product starts from it."""
+    if NESTED:
+        return (row // kept1) * n_steps * kept1 * n_inner + (row % kept1) * reduced1 * n_inner
+    else:
+        return row * n_steps * n_inner
+
+
+@triton.jit
+def step_offsets(step, kept1, reduced1, n_inner, NESTED: tl.constexpr, WIDE: tl.constexpr):
+    """Offset of a step from its row's first element."""
+    if WIDE:
+        step = step.to(tl.int64)
+    if NESTED:
+        return (step // reduced1) * kept1 * reduced1 * n_inner + (step % reduced1) * n_inner
+    else:
+        return step * n_inner
+
+
+@triton.jit
+def as_type(x, TYPE: tl.constexpr):
+    """x as the type of that name."""
+    if TYPE == "float32":
+        return x.to(tl.float32)
+    elif TYPE == "float64":
+        return x.to(tl.float64)
+    elif TYPE == "int64":
+        return x.to(tl.int64)
+    else:
+        tl.static_assert(TYPE == "uint64")
+        return x.to(tl.uint64)

@@ -1,0 +1,125 @@
+"""Whether a model is well formed: protobufs before they become a model, and models after every pass.
+
+Both checks answer with one sentence naming the first problem, so that their callers can say whose fault it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Set
+
+import onnx
+import onnx_ir as ir
+
+from gossamer.model.edit import subgraphs_of
+
+
+def describe(node: ir.Node | onnx.NodeProto) -> str:
+    """A node as error texts name it: `Conv 'conv1'`, or by its first output if it has no name."""
+    outputs = node.output if isinstance(node, onnx.NodeProto) else [value.name for value in node.outputs]
+    operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+    name = node.name or next((output for output in outputs if output), "")
+    return f"{operator} '{name}'"
+
+
+def problem_in(model: ir.Model) -> str | None:
+    """The first way in which the model is not well formed, or None. Takes about 2 µs a node.
+
+    Checked: every value has a name, unique in the whole model; every value that a node reads or a graph returns is made before, by
+    a node, an initializer or an input of that graph or of one around it.
+    """
+    return _problem_in_graph(model.graph, set(), set())
+
+
+def _problem_in_graph(graph: ir.Graph, outer: Set[int], names: set[str]) -> str | None:
+    made = set(outer)
+    for value in (*graph.inputs, *graph.initializers.values()):
+        if id(value) in made:
+            continue  # an initializer that is an input too
+        if not value.name or value.name in names:
+            return f"the name '{value.name}' of an input or initializer is empty or taken"
+        names.add(value.name)
+        made.add(id(value))
+    for node in graph:
+        problem = _problem_in_node(node, made, names)
+        if problem is not None:
+            return problem
+    for value in graph.outputs:
+        if id(value) not in made:
+            return f"nothing makes the output '{value.name}' of graph '{graph.name or ''}'"
+    return None
+
+
+def _problem_in_node(node: ir.Node, made: set[int], names: set[str]) -> str | None:
+    for value in node.inputs:
+        if value is not None and id(value) not in made:
+            return f"{describe(node)} reads '{value.name}', which nothing before it makes"
+    for graph in subgraphs_of(node):
+        problem = _problem_in_graph(graph, made, names)
+        if problem is not None:
+            return f"{problem} (inside {describe(node)})"
+    for value in node.outputs:
+        name = value.name
+        if name is None or name in names:
+            return f"the name '{name}' of an output of {describe(node)} is missing or taken"
+        if name:
+            names.add(name)
+            made.add(id(value))
+    return None
+
+
+def problem_in_proto(proto: onnx.ModelProto) -> str | None:
+    """The first way in which the protobuf's graphs are no graphs, or None.
+
+    Checked: every name is defined once in its scope (branches may use the same names side by side), and every name that is read or
+    returned is defined in its graph or in one around it. The order of nodes is not: onnxruntime takes any order too.
+    """
+    for function in proto.functions:
+        defined = _definitions(function.input, (), function.node)
+        problem = _problem_in_scope(function.node, function.output, defined, frozenset())
+        if problem is not None:
+            return f"function '{function.domain}::{function.name}': {problem}"
+    return _problem_in_graph_proto(proto.graph, frozenset())
+
+
+def _problem_in_graph_proto(graph: onnx.GraphProto, outer: frozenset[str]) -> str | None:
+    if graph.sparse_initializer:
+        name = graph.sparse_initializer[0].values.name
+        return f"the initializer '{name}' is sparse, which is not supported; store it as a dense tensor"
+    initializers = (tensor.name for tensor in graph.initializer)
+    defined = _definitions((value.name for value in graph.input), initializers, graph.node)
+    return _problem_in_scope(graph.node, (value.name for value in graph.output), defined, outer)
+
+
+def _definitions(inputs: Iterable[str], initializers: Iterable[str], nodes: Iterable[onnx.NodeProto]) -> list[str]:
+    """Every name a scope defines, repeated where it is defined twice; an input with an initializer as default counts once."""
+    given = list(inputs)
+    known = set(given)
+    given += [name for name in initializers if name not in known]
+    return given + [name for node in nodes for name in node.output if name]
+
+
+def _problem_in_scope(
+    nodes: Iterable[onnx.NodeProto], outputs: Iterable[str], defined: list[str], outer: frozenset[str]
+) -> str | None:
+    known = frozenset(defined)
+    if len(known) < len(defined):
+        twice = next(name for name in defined if defined.count(name) > 1)
+        return f"the name '{twice}' is defined twice; every value needs a name of its own"
+    scope = known | outer
+    for node in nodes:
+        missing = next((name for name in node.input if name and name not in scope), None)
+        if missing is not None:
+            return f"{describe(node)} reads '{missing}', which nothing in the model makes; the file is damaged or was cut from a larger one"
+        for graph in _graphs_of(node):
+            problem = _problem_in_graph_proto(graph, scope)
+            if problem is not None:
+                return f"{problem} (inside {describe(node)})"
+    unmade = next((name for name in outputs if name not in scope), None)
+    return None if unmade is None else f"nothing in the model makes the output '{unmade}'"
+
+
+def _graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield attribute.g
+        yield from attribute.graphs

@@ -1,0 +1,105 @@
+"""The passes over models, and the runner that holds each of them to its word.
+
+A pass is a function from a model to whether it changed it; it edits the model in place, and running it again changes nothing. Two
+sequences are made of them: `prepare` once for a model, whatever its inputs' shapes, and `specialise` for each input signature.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import onnx_ir as ir
+
+from gossamer import settings
+from gossamer.errors import Fail
+from gossamer.model.checks import problem_in
+from gossamer.model.edit import static_shape
+from gossamer.model.passes.affine_into_conv import affine_into_conv
+from gossamer.model.passes.fold_constants import fold_constants
+from gossamer.model.passes.inline_functions import inline_functions
+from gossamer.model.passes.inline_if import inline_if
+from gossamer.model.passes.lift_constants import lift_constants
+from gossamer.model.passes.remove_no_ops import remove_no_ops
+from gossamer.model.passes.remove_unused import remove_unused
+from gossamer.model.passes.shapes import infer_shapes
+from gossamer.model.passes.share_duplicates import share_duplicates
+from gossamer.model.text import to_text
+
+__all__ = [
+    "Pass",
+    "affine_into_conv",
+    "fold_constants",
+    "infer_shapes",
+    "inline_functions",
+    "inline_if",
+    "lift_constants",
+    "prepare",
+    "remove_no_ops",
+    "remove_unused",
+    "run_passes",
+    "share_duplicates",
+    "specialise",
+]
+
+Pass = Callable[[ir.Model], bool]
+
+_logger = logging.getLogger("gossamer")
+
+_MOST_ROUNDS = 8
+"""Each round makes at least one more level of nested shape computations static; real models need two."""
+
+
+def run_passes(model: ir.Model, passes: Sequence[Pass]) -> bool:
+    """Run passes in order and say whether any changed the model.
+
+    After each one that did, the graph is checked; Fail names the pass that broke it. With GOSSAMER_DEBUG=4 the graph is logged.
+    """
+    changed = False
+    for step in passes:
+        if not step(model):
+            continue
+        changed = True
+        name = _name(step)
+        problem = problem_in(model)
+        if problem is not None:
+            raise Fail(f"pass {name} broke the model: {problem}; please report this, with the model if you can")
+        if settings.DEBUG() >= 4:
+            _logger.info("after %s:\n%s", name, to_text(model))
+    return changed
+
+
+def _name(step: Pass) -> str:
+    inner = step.func if isinstance(step, partial) else step
+    return getattr(inner, "__name__", repr(inner))
+
+
+def prepare(model: ir.Model) -> None:
+    """What is the same for all input shapes, on ONNX's own operators; in place."""
+    run_passes(model, (inline_functions, lift_constants, infer_shapes))  # types first: folding and Cast elimination read them
+    while run_passes(model, (fold_constants, inline_if)):  # a folded condition opens a branch, which has constants of its own
+        pass
+    run_passes(model, (remove_no_ops, remove_unused, share_duplicates))
+    run_passes(model, (affine_into_conv, remove_unused))  # after remove_no_ops, which brings the two nodes together
+
+
+def specialise(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]]) -> ir.Model:
+    """A copy of a prepared model for inputs of these static shapes, without the computations of shapes; weights are shared.
+
+    input_shapes: for every input by name. Values whose shapes depend on data keep dimensions that are not static.
+    """
+    model = model.clone()
+    run_passes(model, (partial(infer_shapes, input_shapes=input_shapes),))
+    for _ in range(_MOST_ROUNDS):
+        changed = run_passes(model, (fold_constants, inline_if))
+        if not changed or _is_static(model):
+            break
+        run_passes(model, (infer_shapes,))
+    run_passes(model, (remove_no_ops, remove_unused))
+    return model
+
+
+def _is_static(model: ir.Model) -> bool:
+    """Whether all that inference could still find is known."""
+    return all(static_shape(value) is not None and value.dtype is not None for node in model.graph for value in node.outputs if value.name)

@@ -1,0 +1,204 @@
+"""The type and shape of every value, by ONNX's own shape inference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import onnx
+import onnx_ir as ir
+
+from gossamer.errors import InvalidArgument
+from gossamer.model.edit import may_have_subgraphs, static_shape
+
+_PROPAGATED = 64
+"""Elements up to which integer constants are shown to shape inference: shapes, axes, pads, repeats."""
+_READ_FLOATS = frozenset({"Range", "Resize", "Upsample"})
+"""Operators whose output shape depends on float constants."""
+_INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
+
+
+def infer_shapes(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]] | None = None) -> bool:
+    """Write the types and shapes that onnx.shape_inference finds to the model's values, in subgraphs too.
+
+    ```
+    %y = Conv(%x, %w)      →      %y = Conv(%x, %w) : float32[1,64,112,112]
+    ```
+
+    input_shapes: static shapes of inputs of the main graph by name, which replace the declared ones; without them, symbols in the declared
+    shapes stay symbols. What inference does not find stays as it is: unknown, or (operators of other domains) as the file declares it.
+    Weights are not given to it, only their types. Raises InvalidArgument for a name that is no input, or another rank.
+    """
+    changed = False
+    for name, shape in (input_shapes or {}).items():
+        changed |= _set_input(model, name, shape)
+    skeleton = _Skeleton(model)
+    inferred = onnx.shape_inference.infer_shapes(skeleton.proto, data_prop=True)
+    for info in _inferred(inferred.graph):
+        value = skeleton.open.get(info.name)
+        if value is not None:
+            changed |= _update(value, info.type)
+    return changed
+
+
+def _set_input(model: ir.Model, name: str, shape: tuple[int, ...]) -> bool:
+    value = next((value for value in model.graph.inputs if value.name == name), None)
+    if value is None:
+        raise InvalidArgument(f"the model has no input '{name}'; its inputs are {[value.name for value in model.graph.inputs]}")
+    if value.shape is not None and len(value.shape) != len(shape):
+        raise InvalidArgument(f"input '{name}' has the declared shape {value.shape}, and {list(shape)} came: the rank differs")
+    if static_shape(value) == tuple(shape):
+        return False
+    value.shape = ir.Shape(shape)
+    return True
+
+
+class _Skeleton:
+    """What shape inference needs of a model: no weights, and no node whose outputs are known and say nothing about others.
+
+    Attributes: proto; open, the values by name that inference may find something about.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self.open: dict[str, ir.Value] = {}
+        self.proto = onnx.ModelProto(ir_version=onnx.IR_VERSION)
+        for domain, version in model.graph.opset_imports.items():
+            self.proto.opset_import.add(domain=domain, version=version)
+        self._main = self.proto.graph
+        self._main.name = "main"
+        self._declared: set[ir.Value] = set()
+        self._protos: dict[ir.Graph | None, onnx.GraphProto] = {}
+        for value in model.graph.inputs:
+            self._declare_input(value)
+        self._add_body(model.graph, self._main)
+
+    def _add_body(self, graph: ir.Graph, proto: onnx.GraphProto) -> None:
+        self._protos[graph] = proto
+        for node in graph:
+            if _is_settled(node):
+                continue
+            for value in node.inputs:
+                if value is not None and value not in self._declared:
+                    self._add_known(value)
+            self._declared.update(node.outputs)
+            self.open.update((value.name, value) for value in node.outputs if value.name)
+            self._node(node, proto.node.add())
+            if node.domain:
+                for value in node.outputs:
+                    _declare(value, proto.value_info.add())
+        for value in graph.outputs:
+            if value not in self._declared:
+                self._add_known(value)
+            proto.output.add(name=value.name)
+
+    def _add_known(self, value: ir.Value) -> None:
+        """An initializer, or the output of a settled node: an input of the main graph, unless its content matters."""
+        if not _is_propagated(value):
+            self._declare_input(value)
+            return
+        assert value.const_value is not None
+        self._declared.add(value)
+        initializer = self._protos[value.graph].initializer.add()
+        ir.serde.serialize_tensor_into(initializer, value.const_value)
+        initializer.name = value.name or ""
+
+    def _declare_input(self, value: ir.Value) -> None:
+        self._declared.add(value)
+        _declare(value, self._main.input.add())
+
+    def _node(self, node: ir.Node, proto: onnx.NodeProto) -> None:
+        proto.op_type, proto.domain = node.op_type, node.domain
+        proto.input.extend((value.name or "") if value is not None else "" for value in node.inputs)
+        proto.output.extend(value.name or "" for value in node.outputs)
+        for attribute in node.attributes.values():
+            if attribute.type != ir.AttributeType.GRAPH:
+                ir.serde.serialize_attribute_into(proto.attribute.add(), attribute)
+                continue
+            graph = proto.attribute.add(name=attribute.name, type=onnx.AttributeProto.GRAPH).g
+            graph.name = attribute.name
+            for value in attribute.as_graph().inputs:
+                self._declared.add(value)
+                self.open[value.name or ""] = value
+                _declare(value, graph.input.add())
+            self._add_body(attribute.as_graph(), graph)
+
+
+def _is_settled(node: ir.Node) -> bool:
+    """Whether inference has nothing to find about a node or from its outputs' contents, which it follows for small integers."""
+    for value in node.outputs:
+        if value.name and (static_shape(value) is None or value.dtype is None or _may_be_shape(value)):
+            return False
+    return not may_have_subgraphs(node)
+
+
+def _may_be_shape(value: ir.Value) -> bool:
+    return value.dtype in _INTEGERS and value.shape is not None and len(value.shape) < 2
+
+
+def _is_propagated(value: ir.Value) -> bool:
+    shape = static_shape(value)
+    if value.const_value is None or shape is None or math.prod(shape) > _PROPAGATED:
+        return False
+    return value.dtype in _INTEGERS or any(use.node.op_type in _READ_FLOATS for use in value.uses())
+
+
+def _declare(value: ir.Value, proto: onnx.ValueInfoProto) -> None:
+    proto.name = value.name or ""
+    if not isinstance(value.type, ir.TensorType):
+        if value.type is not None:
+            ir.serde.serialize_type_into(proto.type, value.type)
+        return
+    tensor = proto.type.tensor_type
+    tensor.elem_type = value.type.dtype
+    if value.shape is None:
+        return
+    tensor.shape.SetInParent()
+    for dim in value.shape.dims:
+        entry = tensor.shape.dim.add()
+        if isinstance(dim, int):
+            entry.dim_value = dim
+        elif dim.value:
+            entry.dim_param = dim.value
+
+
+def _inferred(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    yield from graph.value_info
+    yield from graph.output
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from attribute.g.input
+                yield from _inferred(attribute.g)
+
+
+def _update(value: ir.Value, found: onnx.TypeProto) -> bool:
+    """Take what was found; a dimension that was not keeps what was known of it."""
+    if not found.HasField("tensor_type"):
+        if not found.WhichOneof("value"):
+            return False
+        inferred = ir.serde.deserialize_type_proto_for_type(found)
+        changed = value.type != inferred
+        value.type = inferred
+        return changed
+    changed = False
+    tensor = found.tensor_type
+    if tensor.elem_type and (value.dtype is None or value.dtype != tensor.elem_type):
+        value.dtype = ir.DataType(tensor.elem_type)
+        changed = True
+    if tensor.HasField("shape"):
+        changed |= _update_shape(value, tensor.shape)
+    return changed
+
+
+def _update_shape(value: ir.Value, found: onnx.TensorShapeProto) -> bool:
+    dims: list[int | str | None] = []
+    for dim in found.dim:
+        dims.append(dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None)
+    known = value.shape
+    if known is not None and len(known) == len(dims):
+        before = [dim if isinstance(dim, int) else dim.value for dim in known]
+        dims = [old if new is None else new for old, new in zip(before, dims, strict=True)]
+        if dims == before:
+            return False
+    value.shape = ir.Shape(dims)
+    return True

@@ -1,0 +1,122 @@
+"""[2] Placement: each node gets a provider, or all the reasons why not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import onnx_ir as ir
+
+from gossamer import kernels
+from gossamer.errors import UnsupportedModel, UnsupportedNode
+from gossamer.model.node import Node, Scope, UnknownShape
+from gossamer.program import Buffer, Call, Refusal, Target
+from gossamer.providers import cpu
+
+CUDA = "CUDAExecutionProvider"
+CPU = "CPUExecutionProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNode:
+    """One node of the model. provider: who runs it. calls: what that is, for CUDA. refusals: who would not, and why."""
+
+    node: ir.Node
+    name: str
+    op_type: str
+    domain: str
+    provider: str
+    calls: tuple[Call, ...]
+    refusals: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where the nodes of one model run, in execution order."""
+
+    nodes: tuple[PlacedNode, ...]
+
+    def __iter__(self) -> Iterator[PlacedNode]:
+        return iter(self.nodes)
+
+    def counts(self) -> dict[str, int]:
+        """Provider → nodes."""
+        return dict(Counter(node.provider for node in self.nodes))
+
+    def summary(self) -> str:
+        """`CUDAExecutionProvider: 57 nodes, CPUExecutionProvider: 2 nodes (NonZero ×2)`."""
+        parts = []
+        for provider, count in sorted(self.counts().items(), reverse=True):
+            refused = Counter(node.op_type for node in self.nodes if node.provider == provider and node.refusals)
+            kinds = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in refused.most_common())
+            parts.append(f"{provider}: {count} nodes" + (f" ({kinds})" if kinds else ""))
+        return ", ".join(parts) or "no nodes"
+
+    def __str__(self) -> str:
+        lines = []
+        for node in self.nodes:
+            reasons = "".join(f"\n    not on {provider}: {reason}" for provider, reason in node.refusals)
+            lines.append(f"{node.provider}  {node.op_type} '{node.name}'{reasons}")
+        return "\n".join(lines)
+
+
+def place(model: ir.Model, providers: Sequence[str], target: Target, scope: Scope, *, strict: bool = False) -> Placement:
+    """Asks the doors in the order of `providers`. strict: only the first provider counts.
+
+    Raises UnsupportedModel, naming every node that no provider takes and each provider's reason.
+    """
+    placed = tuple(_place_node(node, providers[:1] if strict else providers, target, scope) for node in model.graph)
+    homeless = [node for node in placed if not node.provider]
+    if homeless:
+        where = " (option 'strict' keeps nodes off the others)" if strict and len(providers) > 1 else ""
+        raise UnsupportedModel(
+            tuple(
+                UnsupportedNode(
+                    node.name,
+                    f"{node.domain + '.' if node.domain else ''}{node.op_type}",
+                    tuple(f"{who}: {why}" for who, why in node.refusals),
+                )
+                for node in homeless
+            ),
+            f"{model.graph.name or 'model'}{where}",
+        )
+    return Placement(placed)
+
+
+def _place_node(node: ir.Node, providers: Sequence[str], target: Target, scope: Scope) -> PlacedNode:
+    refusals: list[tuple[str, str]] = []
+    for provider in providers:
+        answer = _lower_native(node, target, scope) if provider == CUDA else cpu.accepts(node)
+        if not isinstance(answer, Refusal):
+            return _placed(node, provider, answer, refusals)
+        refusals.append((provider, answer.reason))
+    return _placed(node, "", (), refusals)
+
+
+def _placed(node: ir.Node, provider: str, calls: tuple[Call, ...], refusals: list[tuple[str, str]]) -> PlacedNode:
+    name = node.name or next((value.name for value in node.outputs if value.name), "")
+    return PlacedNode(node, name, node.op_type, node.domain, provider, calls, tuple(refusals))
+
+
+def _lower_native(node: ir.Node, target: Target, scope: Scope) -> tuple[Call, ...] | Refusal:
+    if any(value.dtype == ir.DataType.STRING for value in (*node.inputs, *node.outputs) if value is not None):
+        return Refusal("strings do not live on a GPU")
+    try:
+        view = Node(node, scope)
+    except UnknownShape as reason:
+        return Refusal(str(reason))
+    lowered = kernels.lower(view, target)
+    if isinstance(lowered, Refusal):
+        return lowered
+    return tuple(replace(call, origin=view.origin) for call in lowered)
+
+
+def buffer_or_dynamic(value: ir.Value, scope: Scope) -> Buffer:
+    """The buffer of a value of any kind: one whose shape is not known before running is dynamic."""
+    try:
+        return scope.buffer(value)
+    except UnknownShape:
+        dtype = value.dtype.numpy().name if value.dtype is not None else "object"
+        buffer = scope.buffers[value.name or ""] = Buffer(value.name or "", dtype, (), dynamic=True)
+        return buffer

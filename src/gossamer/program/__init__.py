@@ -1,0 +1,35 @@
+"""The waist of the hourglass: what the machine does, as frozen data. Nothing here knows ONNX, Triton or the driver."""
+
+from gossamer.program.buffers import ARENA_ALIGNMENT, Buffer, dtype_of, name_of
+from gossamer.program.calls import Argument, Call, Copy, Fill, HostCall, Kernel, Launch, Origin, Pointer, Refusal, Scalar, TensorMap, View
+from gossamer.program.memory import Arena, Host, Location, MemoryPlan, Weight, plan_memory
+from gossamer.program.program import Program
+from gossamer.program.target import Target
+
+__all__ = [
+    "ARENA_ALIGNMENT",
+    "Arena",
+    "Argument",
+    "Buffer",
+    "Call",
+    "Copy",
+    "Fill",
+    "Host",
+    "HostCall",
+    "Kernel",
+    "Launch",
+    "Location",
+    "MemoryPlan",
+    "Origin",
+    "Pointer",
+    "Program",
+    "Refusal",
+    "Scalar",
+    "Target",
+    "TensorMap",
+    "View",
+    "Weight",
+    "dtype_of",
+    "name_of",
+    "plan_memory",
+]

@@ -1,0 +1,174 @@
+"""Calls: the steps of a Program. Each keeps the ONNX node it came from: profiles, error texts and checks need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Scalar: TypeAlias = int | float
+Constant: TypeAlias = "int | float | str | bool | None | tuple[Constant, ...]"
+TypeName: TypeAlias = "str | tuple[TypeName, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The ONNX node a call was lowered from."""
+
+    name: str = ""
+    op_type: str = ""
+    domain: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.domain + '.' if self.domain else ''}{self.op_type} '{self.name}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The address of a buffer plus `offset` bytes."""
+
+    buffer: str
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A TMA descriptor over a buffer: sizes and strides in elements (the last stride is 1), `box` what one copy moves."""
+
+    buffer: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+
+
+Argument: TypeAlias = "Pointer | TensorMap | int | float | tuple[Argument, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A specialised Triton kernel: all that decides its machine code, and nothing about data.
+
+    name: `module.function` below `gossamer.kernels`. signature: parameter name → type for every parameter that is not a
+    constexpr, in order: `*fp16:16` is an fp16 pointer divisible by 16, `i32` an integer, `i32:16` one divisible by
+    16, `1` an integer known to be one (no parameter is passed for it), a tuple a tuple of these. constants: the constexpr
+    parameters. options: Triton's compiler options; all that Gossamer sets are listed in `build/compilation`.
+    """
+
+    name: str
+    signature: tuple[tuple[str, TypeName], ...]
+    constants: tuple[tuple[str, Constant], ...]
+    num_warps: int = 4
+    num_stages: int = 2
+    cooperative: bool = False
+
+    @property
+    def function(self) -> str:
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of a Triton kernel. arguments run parallel to `kernel.signature`.
+
+    reads, writes: buffer names. inplace: pairs (written, read) that may share memory, because every program of the
+    kernel reads all it needs of an element before it writes that element and no other program reads it. flops: multiply
+    and add counted as two; 0 where memory is the bound.
+    """
+
+    kernel: Kernel
+    grid: tuple[int, int, int]
+    arguments: tuple[Argument, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    inplace: tuple[tuple[str, str], ...] = ()
+    flops: int = 0
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class HostCall:
+    """A part of the model that runs on the CPU through onnxruntime: `model` is a serialised ONNX model whose inputs and
+    outputs carry the names of the buffers."""
+
+    model: bytes
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """`nbytes` bytes of `source` from `source_offset` on become those of `out` from `out_offset` on."""
+
+    source: str
+    out: str
+    nbytes: int
+    source_offset: int = 0
+    out_offset: int = 0
+    origin: Origin = Origin()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.out,)
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Every byte of `out` becomes `byte`."""
+
+    out: str
+    byte: int = 0
+    origin: Origin = Origin()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.out,)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """`out` is the memory of `source` from `offset` bytes on (a multiple of 16: kernels assume it). Costs nothing."""
+
+    source: str
+    out: str
+    offset: int = 0
+    origin: Origin = Origin()
+
+    def __post_init__(self) -> None:
+        assert self.offset % 16 == 0, f"a view at byte {self.offset} would break the alignment kernels are compiled for"
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.source,)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return (self.out,)
+
+
+Call: TypeAlias = Launch | HostCall | Copy | Fill | View
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A provider's "no", with its reason: a sentence without a full stop that completes "not on the GPU: …"."""
+
+    reason: str
+
+
+def leaves(arguments: tuple[Argument, ...]) -> Iterator[Pointer | TensorMap | int | float]:
+    """The arguments without their tuples, in order."""
+    for argument in arguments:
+        if isinstance(argument, tuple):
+            yield from leaves(argument)
+        else:
+            yield argument

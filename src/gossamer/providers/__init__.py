@@ -1,0 +1,1 @@
+"""The doors other than the native kernels': the CPU provider."""

