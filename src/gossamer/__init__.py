@@ -120,6 +120,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'gossamer' has no attribute {name!r}")
     value = getattr(import_module(f"gossamer.{_HOME[name]}"), name)
+    value.__module__ = "gossamer"  # where users, tracebacks and pickles are to find it
     globals()[name] = value
     return value
 

@@ -32,12 +32,7 @@ Tensor: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | DeviceTensor"
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
 # The order matters:
-FUSIONS = (
-    passes.conv_epilogue,  # before channels_last, which then moves whole convolutions
-    passes.matmul_epilogue,
-    passes.channels_last,  # before elementwise_chains, so that chains do not end at transposes it would have moved
-    passes.elementwise_chains,
-    passes.remove_unused,
+FUSIONS = tuple(getattr(passes, n) for n in ("conv_epilogue", "matmul_epilogue", "channels_last", "elementwise_chains", "remove_unused") if hasattr(passes, n)
 )
 
 
@@ -67,7 +62,7 @@ def specialise_and_build(
     with stage("specialise"):
         special = passes.specialise(model, shapes)
     with stage("fuse"):
-        wanted = [step for step in FUSIONS if channels_last or step is not passes.channels_last]
+        wanted = [step for step in FUSIONS if channels_last or step.__name__ != 'channels_last']
         passes.run_passes(special, wanted if optimize else ())
     with stage("place"):
         scope = Scope(constants, dict(special.opset_imports))
@@ -151,6 +146,9 @@ class Engine:
     def placement(self) -> Placement:
         raise NotImplementedError
 
+    def program(self, shapes: Mapping[str, tuple[int, ...]]) -> Program:
+        raise NotImplementedError
+
     def close(self) -> None:
         raise NotImplementedError
 
@@ -165,6 +163,9 @@ class HostEngine(Engine):
 
     def run(self, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]:
         return _deliver(self._host.run(outputs, feeds), how.get("bound"))
+
+    def program(self, shapes: Mapping[str, tuple[int, ...]]) -> Program:
+        raise InvalidArgument("the session runs on the CPU provider alone, which has no Program")
 
     def placement(self) -> Placement:
         return Placement(
@@ -203,16 +204,18 @@ class DeviceEngine(Engine):
         self._executor = self._executor_type(self.constants, HostRunner(options), cuda)
         self._compiled: OrderedDict[Shapes, Compiled] = OrderedDict()
         self._lock = threading.Lock()
+        self._building = threading.Lock()
 
     def compiled(self, shapes: Mapping[str, tuple[int, ...]]) -> Compiled:
         """The Program for inputs of these shapes, and where its nodes were placed."""
-        signature = tuple(shapes[slot.name] for slot in self.inputs)
-        found = self._compiled.get(signature)
+        signature = tuple(shapes.get(slot.name, ()) for slot in self.inputs)
+        found = self._found(signature)
         if found is not None:
             return found
-        with self._lock:
-            if signature not in self._compiled:
-                self._compiled[signature] = specialise_and_build(
+        with self._building:
+            found = self._found(signature)  # another thread may have built it meanwhile
+            if found is None:
+                found = specialise_and_build(
                     self.model,
                     shapes,
                     self.constants,
@@ -222,17 +225,25 @@ class DeviceEngine(Engine):
                     channels_last=self._cuda.prefer_nhwc,
                     strict=self._cuda.strict,
                 )
-                self._forget_oldest()
-            self._compiled.move_to_end(signature)
-            return self._compiled[signature]
+                self._keep(signature, found)
+            return found
 
-    def _forget_oldest(self) -> None:
-        while len(self._compiled) > settings.MAX_PROGRAMS():
-            _, forgotten = self._compiled.popitem(last=False)
-            self._executor.drop(forgotten.program)
+    def _found(self, signature: Shapes) -> Compiled | None:
+        with self._lock:
+            if signature in self._compiled:
+                self._compiled.move_to_end(signature)
+            return self._compiled.get(signature)
+
+    def _keep(self, signature: Shapes, compiled: Compiled) -> None:
+        """Keeps a Program, and lets the least recently used one go where there are too many."""
+        with self._lock:
+            self._compiled[signature] = compiled
+            forgotten = [self._compiled.popitem(last=False)[1] for _ in range(len(self._compiled) - settings.MAX_PROGRAMS())]
+        for old in forgotten:
+            self._executor.drop(old.program)
 
     def run(self, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]:
-        program = self.compiled({name: tuple(feed.shape) for name, feed in feeds.items()}).program
+        program = self.compiled({name: tuple(getattr(feed, "shape", ())) for name, feed in feeds.items()}).program
         return self._executor.run(program, feeds, outputs, **how)
 
     def program(self, shapes: Mapping[str, tuple[int, ...]]) -> Program:
@@ -321,13 +332,18 @@ def _deliver(results: Mapping[str, np.ndarray], bound: Mapping[str, Tensor] | No
 
 
 def _slot(value: ir.Value) -> Slot:
-    dtype = "undefined"
-    if isinstance(value.type, ir.TensorType):
-        dtype = "string" if value.type.dtype == ir.DataType.STRING else value.type.dtype.numpy().name
-    elif value.type is not None:
-        dtype = str(value.type)
+    dtype = "string" if value.dtype == ir.DataType.STRING else "undefined" if value.dtype is None else value.dtype.numpy().name
+    if value.type is not None and not isinstance(value.type, ir.TensorType):
+        dtype = _type_text(value.type)
     dims = None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
     return Slot(value.name or "", dtype, dims)
+
+
+def _type_text(given: ir.TypeProtocol) -> str:
+    """ONNX's text for a type: `seq(tensor(float))`."""
+    if isinstance(given, (ir.SequenceType, ir.OptionalType)):
+        return f"{'seq' if isinstance(given, ir.SequenceType) else 'optional'}({_type_text(given.elem_type)})"
+    return f"tensor({given.dtype.name.lower()})"
 
 
 def _fix_dimensions(model: ir.Model, dimensions: Mapping[str, int]) -> None:

@@ -1,7 +1,7 @@
 """The GOSSAMER_DEBUG ladder: what the package says about its own work, all through the logger `gossamer`.
 
 Nothing is configured at import. `listen` gives the logger a handler when GOSSAMER_DEBUG asks for one and the program has
-set up none.
+set up none. `watch` is for programs that want to show progress, such as the command line.
 """
 
 from __future__ import annotations
@@ -10,10 +10,25 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
 
 from gossamer import settings
 
 logger = logging.getLogger("gossamer")
+
+
+class Watcher(Protocol):
+    """What follows the stages of the pipeline. Stages nest."""
+
+    def begin(self, stage: str) -> None: ...
+    def advance(self, done: int, total: int) -> None:
+        """How far the innermost stage has come, in steps of its own."""
+
+    def end(self) -> None: ...
+
+
+_watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
 def listen() -> None:
@@ -27,10 +42,32 @@ def listen() -> None:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """Logs how long a stage of the pipeline took, at GOSSAMER_DEBUG=1."""
+    """Logs how long a stage of the pipeline took, at GOSSAMER_DEBUG=1, and tells the watcher."""
+    watcher = _watcher.get()
+    if watcher:
+        watcher.begin(name)
     started = time.perf_counter()
     try:
         yield
     finally:
+        if watcher:
+            watcher.end()
         if settings.DEBUG() >= 1:
             logger.info("%s: %.1f ms", name, (time.perf_counter() - started) * 1e3)
+
+
+def advance(done: int, total: int) -> None:
+    """Tells the watcher how far the innermost stage has come."""
+    watcher = _watcher.get()
+    if watcher:
+        watcher.advance(done, total)
+
+
+@contextmanager
+def watch(watcher: Watcher) -> Iterator[None]:
+    """Inside, `watcher` follows the stages that this thread (or asyncio task) goes through."""
+    token = _watcher.set(watcher)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -31,6 +31,7 @@ __all__ = [
     "CudaOptions",
     "ProviderOptions",
     "as_markdown",
+    "nearest",
     "parse_provider",
 ]
 
@@ -116,19 +117,20 @@ class ProviderOptions:
     @classmethod
     def _check_foreign_name(cls, name: str, value: object, known: set[str]) -> None:
         """Raise InvalidArgument unless the name is one that may be ignored."""
-        raise InvalidArgument(f"{cls.provider} has no option {name!r}{_nearest(name, known)}")
+        raise InvalidArgument(f"{cls.provider} has no option {name!r}{nearest(name, known)}")
 
     def as_provider_options(self) -> dict[str, str]:
         """The inverse of `parse`: every option by name, as text."""
         return {row.name: row.metadata["kind"].show(getattr(self, row.name)) for row in fields(self)}
 
 
-def _nearest(name: str, known: set[str]) -> str:
-    """The part of a message that names what was probably meant, or else everything there is."""
-    if not known:
-        return "; it takes none"
-    near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(sorted(known))}"
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The part of a message that names what was probably meant by an unknown name, or else everything there is."""
+    by_lower_case = {one.lower(): one for one in known}
+    if not by_lower_case:
+        return "; there are none"
+    near = difflib.get_close_matches(name.lower(), by_lower_case, n=1, cutoff=0.5)
+    return f"; did you mean {by_lower_case[near[0]]!r}?" if near else f"; there are {', '.join(by_lower_case.values())}"
 
 
 @dataclass(frozen=True)
@@ -201,8 +203,8 @@ class CudaOptions(ProviderOptions):
     enable_cuda_graph: str = option(
         "auto",
         _switch_or_auto(),
-        "Capture the Program of an input signature as a CUDA graph and replay it: 1 at its first run, auto when the signature "
-        "repeats, 0 never. onnxruntime's default is 0.",
+        "Capture the Program of an input signature as a CUDA graph and replay it: 1 at its first run, auto when the "
+        "signature repeats, 0 never. onnxruntime's default is 0.",
     )
     user_compute_stream: int = option(
         0,
@@ -249,7 +251,9 @@ class CudaOptions(ProviderOptions):
         elif name in REFUSED:
             raise InvalidArgument(f"{cls.provider} option {name!r} is refused: {REFUSED[name]}")
         else:
-            raise InvalidArgument(f"{cls.provider} has no option {name!r}{_nearest(name, known | IGNORED.keys())}")
+            raise InvalidArgument(
+                f"{cls.provider} has no option {name!r}{nearest(name, sorted(known | IGNORED.keys()))}"
+            )
 
 
 PROVIDERS: dict[str, type[ProviderOptions]] = {cls.provider: cls for cls in (CudaOptions, CpuOptions)}
@@ -259,7 +263,7 @@ PROVIDERS: dict[str, type[ProviderOptions]] = {cls.provider: cls for cls in (Cud
 def parse_provider(name: str, given: Mapping[str, object]) -> ProviderOptions:
     """Options of the named provider; InvalidArgument if there is no such provider, or its options are wrong."""
     if name not in PROVIDERS:
-        raise InvalidArgument(f"no execution provider {name!r}{_nearest(name, set(PROVIDERS))}")
+        raise InvalidArgument(f"no execution provider {name!r}{nearest(name, PROVIDERS)}")
     return PROVIDERS[name].parse(given)
 
 

@@ -230,8 +230,8 @@ def as_markdown() -> str:
     head = [
         "# Environment variables",
         "",
-        "Printed from the table in `src/gossamer/settings.py`. A variable is read when it is used; an empty one counts as "
-        "unset.",
+        "Printed from the table in `src/gossamer/settings.py`.",
+        "A variable is read when it is used; an empty one counts as unset.",
         "",
         "| variable | accepted | default | what it does |",
         "|---|---|---|---|",

@@ -19,7 +19,13 @@ def _views() -> list[NodeCase]:
         _case("Identity", "rank_0", [np.array(3, np.float32)]),
         _case("Reshape", "infer_one", [x, ints(4, -1)], constants=(1,)),
         _case("Reshape", "keep_zero", [x, ints(0, 0, 12)], constants=(1,)),
-        _case("Reshape", "allowzero", [np.zeros((0, 3), np.float32), ints(3, 0)], attributes={"allowzero": 1}, constants=(1,)),
+        _case(
+            "Reshape",
+            "allowzero",
+            [np.zeros((0, 3), np.float32), ints(3, 0)],
+            attributes={"allowzero": 1},
+            constants=(1,),
+        ),
         _case("Reshape", "to_rank_0", [x[:1, :, :1, :1], np.zeros(0, np.int64)], constants=(1,)),
         _case("Flatten", "axis_2", [x], attributes={"axis": 2}),
         _case("Flatten", "axis_negative", [x], attributes={"axis": -1}, opset=13),
@@ -32,13 +38,26 @@ def _views() -> list[NodeCase]:
 
 
 def _expansions() -> list[NodeCase]:
-    shapes = [((3, 1), (3, 40)), ((1, 40), (3, 40)), ((40,), (2, 3, 40)), ((3, 1, 5), (2, 3, 7, 5)), ((2, 3), (1, 1)), ((), (4, 5))]
-    cases = [
-        _case("Expand", f"{x}_to_{y}".replace(" ", ""), [random_array("x", x), ints(*y)], constants=(1,)) for x, y in shapes
+    shapes = [
+        ((3, 1), (3, 40)),
+        ((1, 40), (3, 40)),
+        ((40,), (2, 3, 40)),
+        ((3, 1, 5), (2, 3, 7, 5)),
+        ((2, 3), (1, 1)),
+        ((), (4, 5)),
     ]
-    cases += [_case("Expand", dtype, [random_array("x", (5, 1, 3), dtype), ints(2, 5, 4, 3)], constants=(1,)) for dtype in MOVED_DTYPES]
+    cases = [
+        _case("Expand", f"{x}_to_{y}".replace(" ", ""), [random_array("x", x), ints(*y)], constants=(1,))
+        for x, y in shapes
+    ]
+    cases += [
+        _case("Expand", dtype, [random_array("x", (5, 1, 3), dtype), ints(2, 5, 4, 3)], constants=(1,))
+        for dtype in MOVED_DTYPES
+    ]
     repeats = [(1, 1, 1), (2, 1, 1), (1, 3, 1), (1, 1, 4), (2, 3, 4), (0, 1, 1)]
-    cases += [_case("Tile", "x".join(map(str, r)), [random_array("x", (3, 5, 7)), ints(*r)], constants=(1,)) for r in repeats]
+    cases += [
+        _case("Tile", "x".join(map(str, r)), [random_array("x", (3, 5, 7)), ints(*r)], constants=(1,)) for r in repeats
+    ]
     return cases
 
 
@@ -60,14 +79,26 @@ def _slices() -> list[NodeCase]:
     }
     cases = []
     for name, (starts, ends, axes, steps) in bounds.items():
-        given = [ints(*starts), ints(*ends), None if axes is None else ints(*axes), None if steps is None else ints(*steps)]
+        given = [
+            ints(*starts),
+            ints(*ends),
+            None if axes is None else ints(*axes),
+            None if steps is None else ints(*steps),
+        ]
         while given[-1] is None:
             given.pop()
         cases.append(_case("Slice", name, [x, *given], constants=(1, 2, 3, 4)))
-    cases.append(_case("Slice", "attributes", [x], attributes={"starts": [1, -4], "ends": [3, 9], "axes": [0, 2]}, opset=9))
+    cases.append(
+        _case("Slice", "attributes", [x], attributes={"starts": [1, -4], "ends": [3, 9], "axes": [0, 2]}, opset=9)
+    )
     cases.append(_case("Slice", "attributes_no_axes", [x], attributes={"starts": [1, 2], "ends": [3, -1]}, opset=9))
     cases += [
-        _case("Slice", dtype, [random_array("x", (3, 5, 9), dtype), ints(0, 1), ints(4, 9), ints(1, 2), ints(2, 1)], constants=(1, 2, 3, 4))
+        _case(
+            "Slice",
+            dtype,
+            [random_array("x", (3, 5, 9), dtype), ints(0, 1), ints(4, 9), ints(1, 2), ints(2, 1)],
+            constants=(1, 2, 3, 4),
+        )
         for dtype in MOVED_DTYPES
     ]
     narrow = [np.array(v, np.int32) for v in ([1], [7], [-1])]
@@ -86,7 +117,9 @@ def _joins() -> list[NodeCase]:
         for extents in [(2, 4), (1, 1, 1, 1), (4,), tuple(range(1, 12)), (0, 3), (5, 0, 2)]
     ]
     cases += [_case("Concat", dtype, parts(1, 2, 3, 8, dtype=dtype), attributes={"axis": -2}) for dtype in MOVED_DTYPES]
-    cases.append(_case("Concat", "uneven", [random_array("a", (50, 1)), random_array("b", (50, 300))], attributes={"axis": 1}))
+    cases.append(
+        _case("Concat", "uneven", [random_array("a", (50, 1)), random_array("b", (50, 300))], attributes={"axis": 1})
+    )
     same = random_array("same", (4, 16))
     cases.append(_case("Concat", "vectors", [same[0], same[1], same[2]], attributes={"axis": 0}))
     return cases
@@ -100,11 +133,30 @@ def _splits() -> list[NodeCase]:
         _case("Split", "input", [x, ints(3, 1, 0, 4)], attributes={"axis": -1}, n_outputs=4, constants=(1,), opset=13),
         _case("Split", "views", [x, ints(1, 1, 2)], attributes={"axis": 0}, n_outputs=3, constants=(1,)),
         _case("Split", "num_outputs_uneven", [x], attributes={"axis": 2, "num_outputs": 3}, n_outputs=3, opset=18),
-        _case("Split", "eleven", [random_array("eleven", (5, 22))], attributes={"axis": 1, "num_outputs": 11}, n_outputs=11),
-        _case("Split", "unaligned_views", [random_array("odd", (7, 3), "float16")], attributes={"num_outputs": 7}, n_outputs=7),
+        _case(
+            "Split",
+            "eleven",
+            [random_array("eleven", (5, 22))],
+            attributes={"axis": 1, "num_outputs": 11},
+            n_outputs=11,
+        ),
+        _case(
+            "Split",
+            "unaligned_views",
+            [random_array("odd", (7, 3), "float16")],
+            attributes={"num_outputs": 7},
+            n_outputs=7,
+        ),
     ]
     cases += [
-        _case("Split", dtype, [random_array("x", (3, 5, 2), dtype), ints(2, 3)], attributes={"axis": 1}, n_outputs=2, constants=(1,))
+        _case(
+            "Split",
+            dtype,
+            [random_array("x", (3, 5, 2), dtype), ints(2, 3)],
+            attributes={"axis": 1},
+            n_outputs=2,
+            constants=(1,),
+        )
         for dtype in MOVED_DTYPES
     ]
     return cases

@@ -22,6 +22,7 @@ from typing import Any
 
 from gossamer import settings
 from gossamer.build import cache
+from gossamer.diagnostics import advance, stage
 from gossamer.errors import CompilationError
 from gossamer.program import Kernel, Target
 from gossamer.program.cubin import Cubin
@@ -42,14 +43,16 @@ def compile_kernels(kernels: Iterable[Kernel], target: Target, progress: Progres
     wanted = list(dict.fromkeys(kernels))
     ready = {kernel: cubin for kernel in wanted if (cubin := cache.load(key_of(kernel, target))) is not None}
     missing = [kernel for kernel in wanted if kernel not in ready]
-    if missing:
-        _log.info("compiling %d of %d kernels for %s", len(missing), len(wanted), target.name)
-    # The threads of the pool see the settings of this one, overrides included.
-    futures = [_pool().submit(copy_context().run, _compile_and_store, kernel, target) for kernel in missing]
-    for kernel, future in zip(missing, futures, strict=True):
-        ready[kernel] = future.result()
-        if progress:
-            progress(len(ready), len(wanted))
+    if not missing:
+        return ready
+    with stage(f"compile {len(missing)} of {len(wanted)} kernels for {target.name}"):
+        # The threads of the pool see the settings of this one, overrides included.
+        futures = [_pool().submit(copy_context().run, _compile_and_store, kernel, target) for kernel in missing]
+        for kernel, future in zip(missing, futures, strict=True):
+            ready[kernel] = future.result()
+            advance(len(ready), len(wanted))
+            if progress:
+                progress(len(ready), len(wanted))
     return ready
 
 

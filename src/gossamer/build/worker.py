@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -29,7 +30,14 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return _compile(request)
     except Exception as error:  # whatever stops the compiler is the answer to this request, raised by the asking process
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": "\ncaused by ".join(f"{type(cause).__name__}: {cause}" for cause in _chain(error))}
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it: Triton's outermost one names the call, the innermost the reason."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _compile(request: dict[str, Any]) -> dict[str, Any]:

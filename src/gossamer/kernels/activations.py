@@ -23,6 +23,8 @@ KINDS = (
     "sigmoid",
     "hard_sigmoid",
     "hard_swish",
+    "affine_relu",
+    "affine_hard_swish",
     "silu",
     "mish",
     "softplus",
@@ -38,7 +40,8 @@ def activate(x, KIND: tl.constexpr, alpha, beta):
     """KIND(x; alpha, beta) of an fp32 or fp64 tensor of any shape, in its type; NaN gives NaN.
 
     clip: alpha ≤ y ≤ beta. leaky_relu: alpha x below zero. thresholded_relu: x above alpha, else 0. elu, celu: alpha as
-    ONNX has it. selu: beta (x or alpha (eˣ − 1)). hard_sigmoid: alpha x + beta within 0 … 1. silu: x sigmoid(alpha x).
+    ONNX has it. selu: beta (x or alpha (eˣ − 1)). hard_sigmoid: alpha x + beta within 0 … 1. silu: x sigmoid(alpha x). affine_relu,
+    affine_hard_swish: alpha f(x) + beta.
     """
     if KIND == "none":
         return x
@@ -53,7 +56,7 @@ def activate(x, KIND: tl.constexpr, alpha, beta):
     elif KIND == "elu":
         return tl.where(x < 0.0, alpha * expm1(x), x)
     elif KIND == "celu":
-        return maximum(x, 0.0) + minimum(alpha * expm1(divide(x, alpha + x * 0.0)), 0.0)
+        return maximum(x, 0.0) + minimum(alpha * expm1(divide(x, alpha)), 0.0)
     elif KIND == "selu":
         return beta * tl.where(x <= 0.0, alpha * expm1(x), x)
     elif KIND == "sigmoid":
@@ -64,6 +67,10 @@ def activate(x, KIND: tl.constexpr, alpha, beta):
         return x * maximum(minimum(x * (1.0 / 6.0) + 0.5, 1.0), 0.0)
     elif KIND == "silu":
         return x * sigmoid(x * alpha)
+    elif KIND == "affine_relu":
+        return maximum(x, 0.0) * alpha + beta
+    elif KIND == "affine_hard_swish":
+        return x * maximum(minimum(x * (1.0 / 6.0) + 0.5, 1.0), 0.0) * alpha + beta
     elif KIND == "mish":
         # tanh(log(1 + e)) = (e² + 2e) / (e² + 2e + 2); past 20 that is one, and e² would overflow.
         e = exp(minimum(x, 20.0))

@@ -33,7 +33,7 @@ class Activations:
     def of(shape: Sequence[int], channels_last: bool) -> Activations:
         """The activations of a dense tensor N, C, spatial… or N, spatial…, C."""
         channels, spatial = (shape[-1], shape[1:-1]) if channels_last else (shape[1], shape[2:])
-        depth, rows, columns = extents = _triple(spatial, 1)
+        depth, rows, columns = extents = triple(spatial, 1)
         if channels_last:
             column, channel = channels, 1
         else:
@@ -161,9 +161,9 @@ def convolution_of(node: Node) -> Convolution:
     x = Activations.of(node.x.shape, node.channels_last and not node.attribute("x_channels_first", 0))
     y = Activations.of(node.y.shape, node.channels_last)
     spatial = weight.rank - 2
-    kernel = _triple(weight.shape[2:], 1)
-    strides = _triple(node.attribute("strides", (1,) * spatial), 1)
-    dilations = _triple(node.attribute("dilations", (1,) * spatial), 1)
+    kernel = triple(weight.shape[2:], 1)
+    strides = triple(node.attribute("strides", (1,) * spatial), 1)
+    dilations = triple(node.attribute("dilations", (1,) * spatial), 1)
     pads = _begin_pads(node, kernel, strides, dilations, x.extents, y.extents)
     window = Window(kernel, strides, pads, dilations)
     return Convolution(node.x.shape[0], node.attribute("group", 1), 3, x, y, window)
@@ -175,11 +175,11 @@ def _begin_pads(node: Node, kernel: Triple, strides: Triple, dilations: Triple, 
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         axes = zip(kernel, strides, dilations, x, y, strict=True)
         totals = [max(0, (out - 1) * step + (taps - 1) * gap + 1 - size) for taps, step, gap, size, out in axes]
-        return _triple([total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals], 0)
+        return triple([total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals], 0)
     if mode == "VALID":
         return 0, 0, 0
     pads = node.attribute("pads", ())
-    return _triple(pads[: len(pads) // 2], 0)
+    return triple(pads[: len(pads) // 2], 0)
 
 
 def _flattened(activations: Activations) -> Activations:
@@ -188,7 +188,8 @@ def _flattened(activations: Activations) -> Activations:
     return replace(activations, extents=(1, 1, activations.pixels), strides=(image, column, column, column))
 
 
-def _triple(values: Sequence[int], filler: int) -> Triple:
+def triple(values: Sequence[int], filler: int) -> Triple:
+    """Three values: `filler` for leading dimensions that do not exist."""
     missing = 3 - len(values)
     depth, rows, columns = (filler,) * missing + tuple(int(value) for value in values)
     return depth, rows, columns

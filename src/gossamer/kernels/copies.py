@@ -23,36 +23,35 @@ WIDE_EXTENT = 2**31 - 2**20
 
 
 @triton.jit
-def strided_offset(index, shape, strides):
-    """Σ_d coordinate_d · strides[d] for the coordinates of row-major `index` in `shape`."""
+def offset_along(index, walk):
+    """Σ_d coordinate_d · strides[d] for the coordinates of row-major `index` in shape; walk = (shape, strides)."""
     offset = index * 0
     rest = index
-    for d in tl.static_range(len(shape) - 1):
-        offset += rest % shape[len(shape) - 1 - d] * strides[len(shape) - 1 - d]
-        rest = rest // shape[len(shape) - 1 - d]
-    return offset + rest * strides[0]
+    for d in tl.static_range(len(walk[0]) - 1):
+        offset += rest % walk[0][len(walk[0]) - 1 - d] * walk[1][len(walk[0]) - 1 - d]
+        rest = rest // walk[0][len(walk[0]) - 1 - d]
+    return offset + rest * walk[1][0]
 
 
 @triton.jit
 def copy_strided_kernel(
     x_ptr,
     y_ptr,
-    row_shape,
-    x_row_strides,
-    y_row_strides,
+    x_rows,
+    x_cols,
+    y_rows,
+    y_cols,
     n_rows,
-    col_shape,
-    x_col_strides,
-    y_col_strides,
     n_cols,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
+    TURN: tl.constexpr,
     WIDE: tl.constexpr,
 ):
-    """y[r · y_row_strides + c · y_col_strides] = x[r · x_row_strides + c · x_col_strides] for all r and c.
+    """y[r along y_rows + c along y_cols] = x[r along x_rows + c along x_cols] for r < n_rows, c < n_cols.
 
-    r runs over row_shape, c over col_shape. Where x is contiguous along rows and y along columns, this is the tiled
-    transpose: Triton turns the tile in shared memory.
+    TURN: x is contiguous along rows, y along columns: the tile is loaded with rows as its fastest axis and turned in
+    shared memory.
     """
     pid = tl.program_id(0)
     if WIDE:
@@ -60,11 +59,14 @@ def copy_strided_kernel(
     col_tiles = tl.cdiv(n_cols, COLS)
     rows = pid // col_tiles * ROWS + tl.arange(0, ROWS)
     cols = pid % col_tiles * COLS + tl.arange(0, COLS)
+    x_row, x_col = offset_along(rows, x_rows), offset_along(cols, x_cols)
     mask = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
-    x_rows, x_cols = strided_offset(rows, row_shape, x_row_strides), strided_offset(cols, col_shape, x_col_strides)
-    y_rows, y_cols = strided_offset(rows, row_shape, y_row_strides), strided_offset(cols, col_shape, y_col_strides)
-    values = tl.load(x_ptr + x_rows[:, None] + x_cols[None, :], mask=mask)
-    tl.store(y_ptr + y_rows[:, None] + y_cols[None, :], values, mask=mask)
+    if TURN:
+        turned_mask = (cols < n_cols)[:, None] & (rows < n_rows)[None, :]
+        values = tl.trans(tl.load(x_ptr + x_col[:, None] + x_row[None, :], mask=turned_mask))
+    else:
+        values = tl.load(x_ptr + x_row[:, None] + x_col[None, :], mask=mask)
+    tl.store(y_ptr + offset_along(rows, y_rows)[:, None] + offset_along(cols, y_cols)[None, :], values, mask=mask)
 
 
 @triton.jit
@@ -135,8 +137,8 @@ def copy_strided(shape: Sequence[int], x: Strided, y: Strided, target: Target) -
         return (_contiguous(math.prod(shape), x, y),)
     rows, cols = split_axes(axes)
     n_rows, n_cols = _size(rows), _size(cols)
-    turned = any(abs(axis.x) == 1 for axis in rows)
-    block_rows, block_cols = choose_tile(n_rows, n_cols, x.buffer.itemsize, turned, target)
+    turn = _fastest(axes) is rows[-1] and rows[-1].extent >= SHORT
+    block_rows, block_cols = choose_tile(n_rows, n_cols, x.buffer.itemsize, turn, target)
     return (
         launch(
             copy_strided_kernel,
@@ -144,19 +146,34 @@ def copy_strided(shape: Sequence[int], x: Strided, y: Strided, target: Target) -
             writes=y.buffer,
             x_ptr=Address(as_words(x.buffer), x.offset),
             y_ptr=Address(as_words(y.buffer), y.offset),
-            row_shape=tuple(axis.extent for axis in rows),
-            x_row_strides=tuple(axis.x for axis in rows),
-            y_row_strides=tuple(axis.y for axis in rows),
+            x_rows=walk([(axis.extent, axis.x) for axis in rows]),
+            x_cols=walk([(axis.extent, axis.x) for axis in cols]),
+            y_rows=walk([(axis.extent, axis.y) for axis in rows]),
+            y_cols=walk([(axis.extent, axis.y) for axis in cols]),
             n_rows=n_rows,
-            col_shape=tuple(axis.extent for axis in cols),
-            x_col_strides=tuple(axis.x for axis in cols),
-            y_col_strides=tuple(axis.y for axis in cols),
             n_cols=n_cols,
             ROWS=block_rows,
             COLS=block_cols,
+            TURN=turn,
             WIDE=is_wide(x.buffer.size, y.buffer.size, math.prod(shape)),
         ),
     )
+
+
+SHORT = 16
+"""Where x is contiguous for less than this, it is read in whatever order suits y: the L1 cache joins the reads."""
+
+
+def walk(axes: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """(extent, stride) pairs as the shape and strides of `offset_along`, neighbours that step alike joined: each axis
+    beyond the first costs two divisions, and hides from the compiler that addresses are contiguous."""
+    joined: list[tuple[int, int]] = []
+    for extent, stride in axes:
+        if joined and joined[-1][1] == extent * stride:
+            joined[-1] = (joined[-1][0] * extent, stride)
+        else:
+            joined.append((extent, stride))
+    return tuple(extent for extent, _ in joined), tuple(stride for _, stride in joined)
 
 
 def copy_segments(n_rows: int, segments: Sequence[tuple[Strided, Strided, int]], target: Target) -> tuple[Call, ...]:
@@ -230,7 +247,7 @@ def split_axes(axes: Sequence[Axis]) -> tuple[list[Axis], list[Axis]]:
     where the inner axis is of 1 to 3 elements: turning the tile pays from four on.
     """
     rows, cols = list(axes[:-1]), [axes[-1]]
-    fastest = min((axis for axis in axes if axis.x), key=lambda axis: abs(axis.x), default=axes[-1])
+    fastest = _fastest(axes)
     while rows and _size(cols) < (4 if rows[-1] is fastest else 32):
         cols.insert(0, rows.pop())
     if fastest in rows:
@@ -239,17 +256,22 @@ def split_axes(axes: Sequence[Axis]) -> tuple[list[Axis], list[Axis]]:
     return rows or [Axis(1, 0, 0)], cols
 
 
+def _fastest(axes: Sequence[Axis]) -> Axis:
+    """The axis along which x is most contiguous."""
+    return min((axis for axis in axes if axis.x), key=lambda axis: abs(axis.x), default=axes[-1])
+
+
 @lru_cache(maxsize=4096)
-def choose_tile(n_rows: int, n_cols: int, itemsize: int, turned: bool, target: Target) -> tuple[int, int]:
+def choose_tile(n_rows: int, n_cols: int, itemsize: int, turn: bool, target: Target) -> tuple[int, int]:
     """Rows and columns of one program's tile: 32 to 64 bytes per thread of four warps, less where that leaves
-    multiprocessors without work. turned: the tile is transposed in shared memory, and wants to be square."""
+    multiprocessors without work. turn: the tile is transposed in shared memory, and wants to be square."""
     if target.interpreted:
         cols = power_of_two(n_cols, 2**16)
         return power_of_two(n_rows, 2**18 // cols), cols
     elements = min(4096, 8192 // itemsize)
     while elements > 512 and _cdiv(n_rows * n_cols, elements) < 2 * target.sm_count:
         elements //= 2
-    if turned:
+    if turn:
         side = 64 if elements >= 2048 else 32
         rows = power_of_two(n_rows, side)
         cols = power_of_two(n_cols, elements // rows)

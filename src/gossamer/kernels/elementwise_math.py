@@ -34,12 +34,36 @@ def divide(a, b):
 
 
 @triton.jit
+def reciprocal(x):
+    """1 / x, correctly rounded."""
+    if x.dtype == tl.float64:
+        return 1.0 / x
+    else:
+        return tl.div_rn(1.0, x)
+
+
+@triton.jit
 def square_root(x):
     """√x, correctly rounded: Triton's own in fp32 is an approximation that flushes subnormals."""
     if x.dtype == tl.float64:
         return tl.sqrt(x)
     else:
         return tl.sqrt_rn(x)
+
+
+@triton.jit
+def sign_bit(x):
+    """Whether the sign bit is set: true of −0 too."""
+    if x.dtype == tl.float64:
+        return x.to(tl.int64, bitcast=True) < 0
+    else:
+        return x.to(tl.int32, bitcast=True) < 0
+
+
+@triton.jit
+def with_sign_of(y, x):
+    """y ≥ 0 with the sign of x, that of −0 included. (Triton's minus is 0 − y before 3.9, which loses −0.)"""
+    return tl.where(sign_bit(x), y * -1.0, y)
 
 
 @triton.jit
@@ -113,8 +137,8 @@ def log1p(x):
 def tanh(x):
     """tanh x = sign(x) (1 − e^(−2|x|)) / (1 + e^(−2|x|))."""
     t = expm1(-2.0 * tl.abs(x))
-    y = divide(-t, t + 2.0)
-    return tl.where(x < 0.0, -y, tl.where(x == 0.0, x, y))
+    y = divide(t * -1.0, t + 2.0)
+    return with_sign_of(y, x)
 
 
 @triton.jit
@@ -131,14 +155,14 @@ def sinh(x):
     t = expm1(magnitude)
     h = exp(0.5 * magnitude)  # e^|x| itself overflows before sinh does
     y = tl.where(magnitude > 40.0, (0.5 * h) * h, 0.5 * (t + divide(t, t + 1.0)))
-    return tl.where(x < 0.0, -y, tl.where(x == 0.0, x, y))
+    return with_sign_of(y, x)
 
 
 @triton.jit
 def cosh(x):
     """cosh x = (e^|x| + e^−|x|) / 2."""
     h = exp(0.5 * tl.abs(x))
-    return (0.5 * h) * h + divide(0.5, h * h)
+    return (0.5 * h) * h + 0.5 * reciprocal(h * h)
 
 
 @triton.jit
@@ -148,7 +172,7 @@ def asinh(x):
     square = a * a
     y = log1p(a + divide(square, 1.0 + square_root(square + 1.0)))
     y = tl.where(a > 1e9, tl.log(a) + 0.6931471805599453, y)  # x² may overflow
-    return tl.where(x < 0.0, -y, tl.where(x == 0.0, x, y))
+    return with_sign_of(y, x)
 
 
 @triton.jit
@@ -156,7 +180,8 @@ def acosh(x):
     """acosh x = log(x + √(x² − 1)), with t = x − 1: log(1 + t + √(2t + t²))."""
     t = x - 1.0
     y = log1p(t + square_root(t * (t + 2.0)))
-    return tl.where(x > 1e9, tl.log(x) + 0.6931471805599453, y)
+    y = tl.where(x > 1e9, tl.log(x) + 0.6931471805599453, y)
+    return tl.where(x < 1.0, float("nan"), y)
 
 
 @triton.jit
@@ -164,25 +189,24 @@ def atanh(x):
     """atanh x = log((1 + x) / (1 − x)) / 2."""
     a = tl.abs(x)
     y = 0.5 * log1p(divide(2.0 * a, 1.0 - a))
-    return tl.where(x < 0.0, -y, tl.where(x == 0.0, x, y))
+    return with_sign_of(y, x)
 
 
 @triton.jit
 def atan(x):
     """atan x: |x| above 1 by π/2 − atan(1/|x|), the angle halved twice, then the series."""
     a = tl.abs(x)
-    t = tl.where(a > 1.0, divide(1.0 + 0.0 * x, a), a)
-    t = tl.where(a == float("inf"), 0.0, t)
+    t = tl.where(a > 1.0, reciprocal(a), a)
     for _ in tl.static_range(2):
         t = divide(t, 1.0 + square_root(1.0 + t * t))  # tan(φ/2); at most tan(π/16) in the end
     square = t * t
     N: tl.constexpr = 12 if x.dtype == tl.float64 else 5
     p = 0.0 * square
     for k in tl.static_range(N, 0, -1):
-        p = (1.0 / (2 * k + 1)) - square * p if k % 2 == 0 else (1.0 / (2 * k + 1)) - square * p
+        p = 1.0 / (2 * k + 1) - square * p
     y = 4.0 * (t - t * square * p)
     y = tl.where(a > 1.0, 1.5707963267948966 - y, y)
-    return tl.where(x < 0.0, -y, tl.where(x == 0.0, x, y))
+    return with_sign_of(y, x)
 
 
 @triton.jit
@@ -210,16 +234,7 @@ def round_half_even(x):
     LIMIT: tl.constexpr = 4503599627370496.0 if x.dtype == tl.float64 else 8388608.0
     rounded = (a + LIMIT) - LIMIT
     y = tl.where(a < LIMIT, rounded, a)
-    return tl.where(x < 0.0, -y, tl.where(x == 0.0, x, y))
-
-
-@triton.jit
-def sign_bit(x):
-    """Whether the sign bit is set: true of −0 too."""
-    if x.dtype == tl.float64:
-        return x.to(tl.int64, bitcast=True) < 0
-    else:
-        return x.to(tl.int32, bitcast=True) < 0
+    return with_sign_of(y, x)
 
 
 @triton.jit
@@ -240,8 +255,7 @@ def fmod(x, y):
         r = tl.where(r >= multiple, r - multiple, r)
         pending = tl.max((r >= safe).to(tl.int32), 0)
     r = tl.where(valid, r, tl.where((d == float("inf")) & (tl.abs(x) < float("inf")), tl.abs(x).to(tl.float64), float("nan")))
-    r = r.to(x.dtype)
-    return tl.where(sign_bit(x), -r, r)
+    return with_sign_of(r.to(x.dtype), x)
 
 
 @triton.jit
@@ -302,9 +316,9 @@ def _log2_split(a):
         p = p * square + 1.0 / (2 * k + 1)
     rest = t_lo + t * square * p
     C_HI: tl.constexpr = 2.885390043258667 if DOUBLE else 2.884765625
-    C_LO: tl.constexpr = 3.851925980543e-08 if DOUBLE else 0.0006244567779268
+    C_LO: tl.constexpr = 3.851925982253235e-08 if DOUBLE else 0.0006244567779268
     hi = C_HI * t_hi
-    lo = C_HI * rest + C_LO * t
+    lo = C_HI * rest + C_LO * (t_hi + rest)
     total = whole + hi
     low = (hi - (total - whole)) + lo
     leading = _leading(total + low)
@@ -340,7 +354,7 @@ def power(x, y):
     y_abs = tl.where(ordinary, y_abs, tl.where(infinite, float("inf"), 0.0))
     integral = tl.floor(y) == y
     odd = integral & (tl.floor(0.5 * y) != 0.5 * y)
-    result = tl.where(sign_bit(x) & odd, -y_abs, y_abs)
+    result = tl.where(odd, with_sign_of(y_abs, x), y_abs)
     result = tl.where((x < 0.0) & ordinary & (integral == 0), float("nan"), result)
     result = tl.where((x != x) | (y != y), float("nan"), result)
     return tl.where((y == 0.0) | (x == 1.0), 1.0, result)

@@ -39,8 +39,8 @@ class Tiles:
     splits: int = 1
 
     def shared_bytes(self, itemsize: int) -> int:
-        """Bytes of shared memory the software pipeline holds."""
-        return self.num_stages * (self.block_m + self.block_n) * self.block_k * itemsize
+        """Bytes of shared memory that the software pipeline holds at most: its tiles and its barriers."""
+        return self.num_stages * (self.block_m + self.block_n) * self.block_k * itemsize + 256
 
     def programs(self, m: int, n: int, batch: int) -> int:
         return cdiv(m, self.block_m) * cdiv(n, self.block_n) * self.splits * batch

@@ -1,7 +1,8 @@
 """The operators that are matrix products: MatMul, Gemm, and the fused forms that models and passes carry.
 
-`gossamer::FusedMatMul(A, B, bias?, residual?) {transA, transB, alpha, activation, activation_params}` is
-activation(alpha · op(A) · op(B) + bias + residual): bias [N] along the last axis, residual of the output's shape.
+`gossamer::FusedMatMul(A, B, bias?, residual?) {transA, transB, permA, permB, alpha, activation, activation_params}` is
+activation(alpha · op(A) · op(B) + bias + residual): bias [N] (or [1, …, N]) along the last axis, residual of the output's
+shape. permA, permB: a permutation of the operand's axes, which comes before the transposition of its last two.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def _axes(buffer: Buffer, node: Node, operand: str) -> tuple[tuple[int, ...], tu
     """Shape and strides of an operand as the product sees it: batch…, rows, columns, transpositions applied."""
     if buffer.rank < 2:
         return (1, buffer.size), (buffer.size, 1)
-    order = list(range(buffer.rank))
+    order = list(node.attribute(f"perm{operand}", range(buffer.rank)))
     if node.attribute(f"transBatch{operand}", 0):
         order.insert(len(order) - 2, order.pop(0))
     if node.attribute(f"trans{operand}", 0):

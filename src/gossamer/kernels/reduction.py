@@ -1,7 +1,7 @@
 """Reductions over any set of axes: ReduceSum, Mean, Max, Min, Prod, L1, L2, LogSum, LogSumExp, SumSquare.
 
-One kernel serves every set of axes through a `Geometry`; where rows are few and long their steps are split over programs,
-which leave partial results to a second launch; more than two runs of reduced axes are reduced two by two.
+One kernel serves every set of axes through a `Geometry`. Where rows are few and long their steps are split over
+programs, which leave partial results to a second launch; more than two runs of reduced axes are reduced two by two.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
+from gossamer.kernels.elementwise_math import divide, square_root
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import (
     Geometry,
@@ -35,6 +36,7 @@ from gossamer.program import Buffer, Call, Launch, Refusal, Target, View, dtype_
 
 @triton.jit
 def integer_power(x, P: tl.constexpr):
+    """x to the power of P, exact for integers."""
     result = x
     for _ in tl.static_range(P - 1):
         result = result * x
@@ -47,17 +49,15 @@ def root(x, P: tl.constexpr):
     if P == 1:
         return x
     elif P == 2:
-        return tl.sqrt(x)
+        return square_root(x)
     else:
         return tl.exp2(tl.log2(x) / P)
 
 
 @triton.jit
 def mapped(x, MAP: tl.constexpr, P: tl.constexpr):
-    if MAP == "power":
-        return integer_power(tl.abs(x), P)
-    else:
-        return x
+    """What is combined of each element."""
+    return integer_power(tl.abs(x), P) if MAP == "power" else x
 
 
 @triton.jit
@@ -82,22 +82,28 @@ def combined_steps(tile, COMBINE: tl.constexpr):
     elif COMBINE == "prod":
         last = tl.arange(0, tile.shape[1])[None, :, None] == tile.shape[1] - 1
         return tl.sum(tl.where(last, tl.cumprod(tile, axis=1), 0), axis=1, keep_dims=True)
-    else:
+    elif tile.dtype.is_floating():
         # The hardware's reduction drops NaN; whether there was one is found apart.
-        nan = tl.max((tile != tile).to(tl.int32), axis=1, keep_dims=True) > 0
+        number = tile == tile  # noqa: PLR0124
         if COMBINE == "max":
-            most = tl.max(tl.where(tile == tile, tile, float("-inf")) if tile.dtype.is_floating() else tile, axis=1, keep_dims=True)
+            extreme = tl.max(tl.where(number, tile, float("-inf")), axis=1, keep_dims=True)
         else:
-            most = tl.min(tl.where(tile == tile, tile, float("inf")) if tile.dtype.is_floating() else tile, axis=1, keep_dims=True)
-        return tl.where(nan, float("nan"), most) if tile.dtype.is_floating() else most
+            extreme = tl.min(tl.where(number, tile, float("inf")), axis=1, keep_dims=True)
+        return tl.where(tl.min(number.to(tl.int32), axis=1, keep_dims=True) == 0, float("nan"), extreme)
+    elif COMBINE == "max":
+        return tl.max(tile, axis=1, keep_dims=True)
+    else:
+        return tl.min(tile, axis=1, keep_dims=True)
 
 
 @triton.jit
 def finished(x, count, FINISH: tl.constexpr, P: tl.constexpr):
+    """The result of a combination of `count` elements."""
     if FINISH == "none":
         return x
     elif FINISH == "mean":
-        return x / count if x.dtype.is_floating() else x // count
+        n = (tl.zeros((1, 1, 1), tl.int64) + count).to(x.dtype)
+        return divide(x, n) if x.dtype.is_floating() else x // n
     else:
         real = x if x.dtype.is_floating() else x.to(tl.float64)
         return root(real, P) if FINISH == "root" else tl.log(real)
@@ -114,8 +120,9 @@ def online_logsumexp(most, total, x):
 @triton.jit
 def reduce_kernel(
     x_ptr, y_ptr, n_rows, kept1, reduced1, n_inner, n_steps, count, chunk,
-    MAP: tl.constexpr, COMBINE: tl.constexpr, FINISH: tl.constexpr, P: tl.constexpr, IDENTITY: tl.constexpr, TYPE: tl.constexpr,
-    NESTED: tl.constexpr, WIDE: tl.constexpr, BLOCK_ROWS: tl.constexpr, BLOCK_STEPS: tl.constexpr, BLOCK_INNER: tl.constexpr,
+    MAP: tl.constexpr, COMBINE: tl.constexpr, FINISH: tl.constexpr, P: tl.constexpr,
+    IDENTITY: tl.constexpr, TYPE: tl.constexpr, NESTED: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_STEPS: tl.constexpr, BLOCK_INNER: tl.constexpr,
 ):  # fmt: skip
     """y[part, row, k] = finish(combine over the part's steps of map(x[row, step, k]))."""
     inner_blocks = tl.cdiv(n_inner, BLOCK_INNER)
@@ -150,13 +157,21 @@ def reduce_kernel(
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """finish(combine(map(x))): map `none` or `power` (|x|^p); combine `sum`, `prod`, `max`, `min` or `logsumexp`; finish
-    `none`, `mean`, `root` (the p-th) or `log`."""
+    """finish(combine(map(x))).
+
+    combine: `sum`, `prod`, `max`, `min` or `logsumexp`. map: `none` or `power`, |x|^p. finish: `none`, `mean`, `log` or
+    `root`, the p-th.
+    """
 
     combine: str
     map: str = "none"
     finish: str = "none"
     p: int = 1
+
+    @property
+    def keeps_single(self) -> bool:
+        """Whether the result for one element is that element."""
+        return self.map == "none" and self.finish in ("none", "mean") and self.combine != "logsumexp"
 
     @property
     def rest(self) -> Recipe:
@@ -204,14 +219,15 @@ RECIPES = {
 }
 
 
-def reduce_calls(node: Node, x: Buffer, y: Buffer, axes: tuple[int, ...], recipe: Recipe, target: Target) -> tuple[Call, ...]:
-    """The calls that reduce `axes` (not negative) of `x` into `y`, whose elements are those of the kept axes in order."""
+def reduce_calls(
+    node: Node, x: Buffer, y: Buffer, axes: tuple[int, ...], recipe: Recipe, target: Target
+) -> tuple[Call, ...]:
+    """The calls that reduce `axes` (not negative) of `x` into `y`, which has the kept axes in order."""
     runs = runs_of(x.shape, axes)
     identity = recipe.identity(x.dtype)
     count = math.prod(runs[1::2])
-    if x.dtype == y.dtype and len(runs) == 1 and recipe.map == "none" and recipe.finish in ("none", "mean"):
-        if recipe.combine != "logsumexp":
-            return (View(x.name, y.name),)
+    if len(runs) == 1 and recipe.keeps_single:
+        return (View(x.name, y.name),)
     calls: list[Call] = []
     while len(runs) > 5:  # the last two runs first: what they leave is contiguous
         *left, kept0, reduced0, kept1, reduced1, inner = runs
@@ -225,7 +241,14 @@ def reduce_calls(node: Node, x: Buffer, y: Buffer, axes: tuple[int, ...], recipe
 
 
 def _passes(
-    node: Node, x: Buffer, y: Buffer, geometry: Geometry, recipe: Recipe, count: int, identity: int | float, target: Target
+    node: Node,
+    x: Buffer,
+    y: Buffer,
+    geometry: Geometry,
+    recipe: Recipe,
+    count: int,
+    identity: int | float,
+    target: Target,
 ) -> tuple[Launch, ...]:
     """One launch, or two with a workspace between where the rows are few and long."""
     tile = tile_for(geometry, x.itemsize, target)
@@ -265,7 +288,7 @@ def _pass(
 
 
 def reduced_axes(node: Node) -> tuple[int, ...] | Refusal:
-    """The axes of a Reduce* node, not negative: attribute `axes` up to opset 17 (ReduceSum 12), input 1 from then on."""
+    """The axes of a Reduce* node, not negative: the attribute up to opset 17 (ReduceSum: 12), then input 1."""
     axes: Any = node.attribute("axes", None)
     if node.input(1) is not None:
         axes = node.constant(1)

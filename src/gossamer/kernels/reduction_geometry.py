@@ -1,7 +1,7 @@
 """How kernels see a dense tensor of which some axes are reduced: `[kept0, reduced0, kept1, reduced1, inner]`.
 
-With this view neither a reduction over the last axis nor one over leading or middle axes needs a transpose: threads always run
-along the contiguous dimension. Reductions, arg reductions, softmax, norms and cumulative sums use it and its tiles.
+With this view neither a reduction over the last axis nor one over leading or middle axes needs a transpose: threads
+always run along the contiguous dimension. Reductions, arg reductions, softmax, norms and cumulative sums use it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from gossamer.program import Target
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """A dense tensor as `[kept0, reduced0, kept1, reduced1, inner]`; where one run of axes is reduced, reduced0 = kept1 = 1.
+    """A dense tensor as `[kept0, reduced0, kept1, reduced1, inner]`.
 
+    Where one run of axes is reduced, reduced0 and kept1 are 1.
     A row is an index into kept0 × kept1, a step one into reduced0 × reduced1.
     """
 
@@ -104,10 +105,12 @@ class Tile:
         return {"BLOCK_ROWS": self.rows, "BLOCK_STEPS": self.steps, "BLOCK_INNER": self.inner}
 
 
-def tile_for(geometry: Geometry, itemsize: int, target: Target, *, elements: int = 4096, whole_row: bool = False) -> Tile:
-    """The tile for a geometry: 128 bytes along the contiguous dimension, then steps, then rows, at most `elements` in all.
+def tile_for(
+    geometry: Geometry, itemsize: int, target: Target, *, elements: int = 4096, whole_row: bool = False
+) -> Tile:
+    """The tile for a geometry: 128 bytes along the contiguous dimension, then steps, then rows; at most `elements`.
 
-    whole_row: a tile spans every step, however many. Tiles shrink while there are fewer programs than two per multiprocessor.
+    whole_row: a tile spans every step, however many. Tiles shrink while there are fewer than two per multiprocessor.
     """
     if target.interpreted:
         elements = max(elements, 2**16)
@@ -139,7 +142,7 @@ def warps_for(elements: int, most: int = 8) -> int:
 
 
 def splits_for(geometry: Geometry, tile: Tile, target: Target) -> int:
-    """Into how many parts to cut the steps so that few rows still fill the machine; 1 where a second pass costs more."""
+    """Into how many parts to cut the steps so that few rows fill the machine; 1 where a second pass costs more."""
     blocks = -(-geometry.steps // tile.steps)
     programs = tile.programs(geometry)
     if blocks < 8 or programs == 0:
@@ -179,6 +182,8 @@ def as_type(x, TYPE: tl.constexpr):
         return x.to(tl.float32)
     elif TYPE == "float64":
         return x.to(tl.float64)
+    elif TYPE == "int32":
+        return x.to(tl.int32)
     elif TYPE == "int64":
         return x.to(tl.int64)
     else:

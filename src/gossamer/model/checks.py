@@ -24,8 +24,8 @@ def describe(node: ir.Node | onnx.NodeProto) -> str:
 def problem_in(model: ir.Model) -> str | None:
     """The first way in which the model is not well formed, or None. Takes about 2 µs a node.
 
-    Checked: every value has a name, unique in the whole model; every value that a node reads or a graph returns is made before, by
-    a node, an initializer or an input of that graph or of one around it.
+    Checked: every value has a name, unique in the whole model; every value that a node reads or a graph returns is made
+    before, by a node, an initializer or an input of that graph or of one around it.
     """
     return _problem_in_graph(model.graph, set(), set())
 
@@ -70,8 +70,9 @@ def _problem_in_node(node: ir.Node, made: set[int], names: set[str]) -> str | No
 def problem_in_proto(proto: onnx.ModelProto) -> str | None:
     """The first way in which the protobuf's graphs are no graphs, or None.
 
-    Checked: every name is defined once in its scope (branches may use the same names side by side), and every name that is read or
-    returned is defined in its graph or in one around it. The order of nodes is not: onnxruntime takes any order too.
+    Checked: every name is defined once in its scope (branches may use the same names side by side), and every name that
+    is read or returned is defined in its graph or in one around it. The order of nodes is not: onnxruntime takes any
+    order too.
     """
     for function in proto.functions:
         defined = _definitions(function.input, (), function.node)
@@ -91,7 +92,7 @@ def _problem_in_graph_proto(graph: onnx.GraphProto, outer: frozenset[str]) -> st
 
 
 def _definitions(inputs: Iterable[str], initializers: Iterable[str], nodes: Iterable[onnx.NodeProto]) -> list[str]:
-    """Every name a scope defines, repeated where it is defined twice; an input with an initializer as default counts once."""
+    """Every name a scope defines, twice if it is defined twice; an input with an initializer as default counts once."""
     given = list(inputs)
     known = set(given)
     given += [name for name in initializers if name not in known]
@@ -109,7 +110,9 @@ def _problem_in_scope(
     for node in nodes:
         missing = next((name for name in node.input if name and name not in scope), None)
         if missing is not None:
-            return f"{describe(node)} reads '{missing}', which nothing in the model makes; the file is damaged or was cut from a larger one"
+            return f"{describe(node)} reads '{missing}', which nothing makes; the file is damaged or incomplete"
+        if any(attribute.HasField("sparse_tensor") for attribute in node.attribute):
+            return f"{describe(node)} holds a sparse tensor, which is not supported; store it as a dense one"
         for graph in _graphs_of(node):
             problem = _problem_in_graph_proto(graph, scope)
             if problem is not None:

@@ -1,7 +1,7 @@
 """The few graph edits that every pass is made of.
 
-Two invariants hold from `load` on, and these functions keep them: every value's name is unique in the whole model, subgraphs
-included, and the main graph's inputs and outputs keep the names and the order that callers know.
+Two invariants hold from `load` on, and these functions keep them: every value's name is unique in the whole model,
+subgraphs included, and the main graph's inputs and outputs keep the names and the order that callers know.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Names:
 
 
 def defined_in(graph: ir.Graph) -> Iterator[ir.Value]:
-    """The values that a graph itself defines: inputs, initializers that are no inputs, node outputs that have a name."""
+    """The values that a graph itself defines: inputs, initializers that are no inputs, named node outputs."""
     yield from graph.inputs
     yield from (value for value in graph.initializers.values() if not value.is_graph_input())
     for node in graph:
@@ -89,7 +89,9 @@ def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
 
 def new_constant(graph: ir.Graph, name: str, tensor: ir.TensorProtocol) -> ir.Value:
     """A new initializer of `graph`; the name must be free in the model."""
-    value = ir.Value(name=name, shape=ir.Shape(tensor.shape), type=ir.TensorType(tensor.dtype), const_value=tensor)
+    value = ir.Value(
+        name=name, shape=ir.Shape(tensor.shape.numpy()), type=ir.TensorType(tensor.dtype), const_value=tensor
+    )
     tensor.name = name
     graph.register_initializer(value)
     return value
@@ -98,15 +100,24 @@ def new_constant(graph: ir.Graph, name: str, tensor: ir.TensorProtocol) -> ir.Va
 def replace(old: ir.Value, new: ir.Value) -> bool:
     """Let all readers of `old` read `new`; the node that makes `old` is then for the caller to erase.
 
-    Where `old` is an output of its graph, `new` takes its place and name. That needs a `new` that a node of the same graph makes
-    and that is no output yet; otherwise nothing is changed and the answer is False.
+    Where `old` is an output of its graph, `new` takes its place and name. That needs a `new` that a node of the same
+    graph makes and that is no output yet; otherwise nothing is changed and the answer is False.
     """
     if not can_replace(old, new):
         return False
     if old.is_graph_output():
         old.name, new.name = None, old.name
+    _keep_knowledge(old, new)
     old.replace_all_uses_with(new, replace_graph_outputs=True)
     return True
+
+
+def _keep_knowledge(old: ir.Value, new: ir.Value) -> None:
+    """What is known of `old` and not of `new`, which is equal to it."""
+    if new.type is None:
+        new.type = old.type
+    if new.shape is None and old.shape is not None:
+        new.shape = old.shape.copy()
 
 
 def can_replace(old: ir.Value, new: ir.Value) -> bool:
@@ -118,12 +129,13 @@ def can_replace(old: ir.Value, new: ir.Value) -> bool:
 
 
 def replace_or_copy(old: ir.Value, new: ir.Value, node: ir.Node) -> None:
-    """As `replace`, but where that answers False an Identity before `node`, which makes `old`, copies `new` to the output."""
+    """As `replace`, but where that answers False, an Identity before `node` (which makes `old`) copies `new`."""
     if replace(old, new):
         return
     copy = ir.node("Identity", [new])
     output = copy.outputs[0]
-    output.type, output.shape = new.type, new.shape
+    output.type, output.shape = new.type, new.shape.copy() if new.shape is not None else None
+    _keep_knowledge(old, output)
     old.name, output.name = None, old.name
     copy.name = output.name
     assert node.graph is not None

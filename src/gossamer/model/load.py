@@ -1,34 +1,33 @@
 """From a file, bytes or a `ModelProto` to a model that keeps the invariants the rest of Gossamer relies on.
 
-After `load`: functions are inlined; nodes are in topological order; every value's name is unique in the whole model and every node
-has a name; initializers are no inputs; every tensor has as many bytes as its shape needs; every node of ONNX's own domain is an
-operator of the opset that the model imports, which stays as it is (7 to the newest, no version conversion); shapes that the file
-claims for intermediate values are dropped, because exporters and editors leave stale ones.
+After `load`: functions are inlined; nodes are in topological order; every value's name is unique in the whole model and
+every node has a name; initializers are no inputs; every tensor has as many bytes as its shape needs; every node of
+ONNX's own domain is an operator of the opset that the model imports, which stays as it is (7 to the newest, no version
+conversion); shapes that the file claims for intermediate values are dropped, because exporters and editors leave stale
+ones.
 
-Tensors kept outside the model's file are memory-mapped, each file once. A location may not leave the model's folder, neither by
-`..`, nor by being absolute, nor through a link: a model is data that came from somewhere else, and must not choose which of the
-machine's files are read.
+Tensors kept outside the model's file are memory-mapped, each file once. A location may not leave the model's folder,
+neither by `..`, nor by being absolute, nor through a link: a model is data that came from somewhere else, and must not
+choose which of the machine's files are read.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnx_ir as ir
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from gossamer.errors import GossamerError, InvalidGraph, InvalidProtobuf, NoSuchFile, UnsupportedModel, UnsupportedNode
 from gossamer.model import checks
 from gossamer.model.edit import nodes_in
 from gossamer.model.passes import run_passes
 from gossamer.model.passes.inline_functions import inline_functions
+from gossamer.model.tensors import Origin, attach_tensors
 
+_TOO_NEW = f"upgrade the onnx package (this is {onnx.__version__}), or export the model for an older version"
 OLDEST_OPSET = 7
 """What onnxruntime guarantees too; older operators differ in broadcasting and in what is an attribute."""
 
@@ -44,48 +43,38 @@ _NOT_ONNX = {
 def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> ir.Model:
     """The model in a file, in bytes or in a protobuf.
 
-    Raises NoSuchFile (a file or a file of tensors is not there), InvalidProtobuf (not a model, or a truncated one), InvalidGraph (a
-    model that breaks ONNX's rules, or is newer than the installed onnx package) and UnsupportedModel (operators that ONNX does not
-    have at that opset, all of them). Each names file, node and remedy.
+    Raises NoSuchFile (a file or a file of tensors is not there), InvalidProtobuf (not a model, or a truncated one),
+    InvalidGraph (a model that breaks ONNX's rules, or is newer than the installed onnx package) and UnsupportedModel
+    (operators that ONNX does not have at that opset, all of them). Each names file, node and remedy.
     """
-    origin = _Origin.of(source)
+    origin = Origin.of(source)
     proto = _read(source, origin)
-    _check_versions(proto, origin)
+    _check_ir_version(proto, origin)
     problem = checks.problem_in_proto(proto)
     if problem is not None:
         raise InvalidGraph(f"{origin.name}: {problem}")
     model = _deserialise(proto, origin)
     model.meta["gossamer.source"] = origin.name
-    _attach_tensors(model, origin)
+    attach_tensors(model, origin)
     _normalise(model, origin)
+    _check_domains(model, origin)
     _check_operators(model, origin)
     return model
 
 
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """Where a model came from: its name in messages, and its folder if it is a file."""
-
-    name: str
-    folder: Path | None = None
-
-    @classmethod
-    def of(cls, source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> _Origin:
-        if isinstance(source, onnx.ModelProto):
-            return cls("the ModelProto")
-        if isinstance(source, (bytes, bytearray, memoryview)):
-            return cls(f"the model given as {len(source)} bytes")
-        path = Path(source)
-        return cls(str(path), path.parent)
-
-
-def _read(source: str | os.PathLike[str] | bytes | onnx.ModelProto, origin: _Origin) -> onnx.ModelProto:
+def _read(source: str | os.PathLike[str] | bytes | onnx.ModelProto, origin: Origin) -> onnx.ModelProto:
     if isinstance(source, onnx.ModelProto):
-        return source
+        proto = onnx.ModelProto()
+        proto.CopyFrom(source)  # passes rename tensors, and the caller's stay as they are
+        return proto
     data = bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else _read_file(Path(source))
     if not data:
         raise InvalidProtobuf(f"{origin.name}: it is empty; write or download it again")
-    kind = "it is in onnxruntime's own format (.ort); use the .onnx file it was made from" if data[4:8] == b"ORTM" else None
+    kind = (
+        "it is in onnxruntime's own format (.ort); use the .onnx file it was made from"
+        if data[4:8] == b"ORTM"
+        else None
+    )
     kind = kind or next((text for head, text in _NOT_ONNX.items() if data.startswith(head)), None)
     if kind is not None:
         raise InvalidProtobuf(f"{origin.name} is not an ONNX model: {kind}")
@@ -94,7 +83,9 @@ def _read(source: str | os.PathLike[str] | bytes | onnx.ModelProto, origin: _Ori
         proto.ParseFromString(data)
     except DecodeError as error:
         hint = "it is truncated, damaged, or no ONNX file; write or download it again"
-        raise InvalidProtobuf(f"{origin.name} ({len(data)} bytes) does not parse as an ONNX model: {hint} ({error})") from error
+        raise InvalidProtobuf(
+            f"{origin.name} ({len(data)} bytes) does not parse as an ONNX model: {hint} ({error})"
+        ) from error
     if not proto.HasField("graph") or not proto.ir_version:
         lacking = "graph" if not proto.HasField("graph") else "IR version"
         raise InvalidProtobuf(f"{origin.name} is not an ONNX model, or a truncated one: it has no {lacking}")
@@ -113,24 +104,14 @@ def _read_file(path: Path) -> bytes:
         raise NoSuchFile(f"{path} cannot be read: {error.strerror}") from error
 
 
-def _check_versions(proto: onnx.ModelProto, origin: _Origin) -> None:
-    remedy = f"upgrade the onnx package (this is {onnx.__version__}), or export the model for an older version"
+def _check_ir_version(proto: onnx.ModelProto, origin: Origin) -> None:
     if proto.ir_version > onnx.IR_VERSION:
-        raise InvalidGraph(f"{origin.name}: ONNX IR version {proto.ir_version} is newer than {onnx.IR_VERSION}; {remedy}")
-    if not any(node.domain in ("", "ai.onnx") for node in proto.graph.node):
-        return  # functions are checked against the model's import when they are inlined
-    imported = {entry.domain: entry.version for entry in proto.opset_import}
-    opset = imported.get("", imported.get("ai.onnx"))
-    if opset is None:
-        raise InvalidGraph(f"{origin.name} imports no opset of ai.onnx, whose operators it uses; export it again")
-    if opset > onnx.defs.onnx_opset_version():
-        raise InvalidGraph(f"{origin.name}: opset {opset} is newer than {onnx.defs.onnx_opset_version()}; {remedy}")
-    if opset < OLDEST_OPSET:
-        convert = f"onnx.version_converter.convert_version(model, {OLDEST_OPSET})"
-        raise InvalidGraph(f"{origin.name}: opset {opset} is older than {OLDEST_OPSET}, the oldest supported; use {convert}")
+        raise InvalidGraph(
+            f"{origin.name}: ONNX IR version {proto.ir_version} is newer than {onnx.IR_VERSION}; {_TOO_NEW}"
+        )
 
 
-def _deserialise(proto: onnx.ModelProto, origin: _Origin) -> ir.Model:
+def _deserialise(proto: onnx.ModelProto, origin: Origin) -> ir.Model:
     try:
         return ir.from_proto(proto)
     except ir.serde.SerdeError as error:
@@ -142,119 +123,7 @@ def _deserialise(proto: onnx.ModelProto, origin: _Origin) -> ir.Model:
         raise InvalidGraph(f"{origin.name}: {causes[-1]} (in {causes[0]})") from error
 
 
-# Tensors
-
-
-def _attach_tensors(model: ir.Model, origin: _Origin) -> None:
-    """Check the size of every tensor, and put memory-mapped ones in place of references to other files."""
-    maps: dict[Path, np.ndarray] = {}
-    for tensor, owner, attach in _tensors(model):
-        if isinstance(tensor, ir.ExternalTensor):
-            attach(_external(tensor, owner, origin, maps))
-        elif isinstance(tensor, ir.serde.TensorProtoTensor):
-            _check_size(tensor, owner, origin)
-
-
-def _tensors(model: ir.Model) -> Iterator[tuple[ir.TensorProtocol, str, Callable[[ir.TensorProtocol], None]]]:
-    """Every tensor with its owner's name and a function that puts another in its place."""
-    scopes = [model.graph, *(function.graph for function in model.functions.values())]
-    for scope in scopes:
-        for graph in (scope, *scope.subgraphs()):
-            for value in graph.initializers.values():
-                assert value.const_value is not None
-                yield value.const_value, f"initializer '{value.name}'", lambda tensor, v=value: setattr(v, "const_value", tensor)  # type: ignore[misc]
-        for node in nodes_in(scope):
-            for attribute in tuple(node.attributes.values()):
-                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                    owner = f"attribute '{attribute.name}' of {checks.describe(node)}"
-                    yield attribute.as_tensor(), owner, lambda tensor, n=node, a=attribute: n.attributes.add(ir.AttrTensor(a.name, tensor))  # type: ignore[misc]
-
-
-def _check_size(tensor: ir.serde.TensorProtoTensor, owner: str, origin: _Origin) -> None:
-    """Whether the data is as long as dtype and shape ask."""
-    proto = tensor.raw
-    if tensor.dtype == ir.DataType.UNDEFINED or any(dim < 0 for dim in proto.dims):
-        raise InvalidGraph(f"{origin.name}: the {owner} has no element type, or a negative dimension; the file is damaged")
-    if proto.HasField("raw_data"):
-        wanted, found, unit = tensor.nbytes, len(proto.raw_data), "bytes"
-    else:
-        fields = (proto.float_data, proto.int32_data, proto.int64_data, proto.double_data, proto.uint64_data, proto.string_data)
-        wanted, found, unit = _field_entries(tensor), sum(len(field) for field in fields), "values"
-    if found != wanted:
-        shape = list(proto.dims)
-        raise InvalidGraph(
-            f"{origin.name}: the {owner} of type {tensor.dtype.name} and shape {shape} needs {wanted} {unit} and has {found}; "
-            "the file is damaged, or was saved without its weights"
-        )
-
-
-def _field_entries(tensor: ir.TensorProtocol) -> int:
-    """How many entries a tensor has in its typed field: packed types share one, complex ones take two."""
-    if tensor.dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
-        return 2 * tensor.size
-    if tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth < 8:
-        return tensor.nbytes
-    return tensor.size
-
-
-def _external(tensor: ir.ExternalTensor, owner: str, origin: _Origin, maps: dict[Path, np.ndarray]) -> ir.TensorProtocol:
-    location = os.fspath(tensor.location)
-    path = _resolve(location, owner, origin)
-    offset, nbytes = tensor.offset or 0, tensor.nbytes
-    length = nbytes if tensor.length is None else tensor.length
-    if length != nbytes or offset < 0:
-        raise InvalidGraph(
-            f"{origin.name}: the {owner} of type {tensor.dtype.name} and shape {list(tensor.shape)} needs {nbytes} bytes, and the model "
-            f"gives it {length} at offset {offset} of '{location}'; save the model again"
-        )
-    if not path.is_file():
-        raise NoSuchFile(f"{origin.name}: the {owner} is kept in '{location}', and there is no file {path}; put it beside the model")
-    size = path.stat().st_size
-    if offset + nbytes > size:
-        raise InvalidGraph(
-            f"{origin.name}: the {owner} is kept at bytes {offset} to {offset + nbytes} of {path}, which has {size}; "
-            "that file is truncated or of another model: copy it again"
-        )
-    if path not in maps:
-        maps[path] = _map(path) if size else np.zeros(0, np.uint8)
-    return _view(tensor, maps[path][offset : offset + nbytes])
-
-
-def _resolve(location: str, owner: str, origin: _Origin) -> Path:
-    """The real path of a location, refused unless it lies in the model's folder."""
-    if origin.folder is None:
-        raise InvalidGraph(
-            f"{origin.name}: the {owner} is kept in another file, '{location}', and bytes have no folder to look in; "
-            "give the model's path, or load it with onnx.load, which reads such files"
-        )
-    folder = origin.folder.resolve()
-    path = (folder / location).resolve()
-    if not location or os.path.isabs(location) or "\\" in location or not path.is_relative_to(folder):
-        raise InvalidGraph(
-            f"{origin.name}: the {owner} is kept in '{location}', which leaves the model's folder {folder} (it is {path}); "
-            "that is refused: put a copy of the file beside the model and save the model with that location"
-        )
-    return path
-
-
-def _map(path: Path) -> np.ndarray:
-    """The bytes of a file, read when they are touched. One mapping a file: each costs a file descriptor."""
-    with path.open("rb") as file:
-        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
-
-
-def _view(tensor: ir.ExternalTensor, data: np.ndarray) -> ir.TensorProtocol:
-    shape = ir.Shape(tensor.shape)
-    if tensor.dtype.bitwidth < 8:
-        return ir.PackedTensor(data, tensor.dtype, shape=shape, name=tensor.name)
-    array = data.view(tensor.dtype.numpy().newbyteorder("<")).reshape(shape.numpy())
-    return ir.Tensor(array, tensor.dtype, shape=shape, name=tensor.name)
-
-
-# Invariants
-
-
-def _normalise(model: ir.Model, origin: _Origin) -> None:
+def _normalise(model: ir.Model, origin: Origin) -> None:
     graph = model.graph
     if "ai.onnx" in graph.opset_imports:  # the domain's long name, which nodes have lost by now
         graph.opset_imports.setdefault("", graph.opset_imports.pop("ai.onnx"))
@@ -277,16 +146,18 @@ def _drop_initializer_inputs(model: ir.Model) -> None:
             graph.inputs.extend(kept)
 
 
-def _sort(model: ir.Model, origin: _Origin) -> None:
+def _sort(model: ir.Model, origin: Origin) -> None:
     for graph in (model.graph, *(function.graph for function in model.functions.values())):
         try:
             graph.sort()
         except ValueError as error:
-            raise InvalidGraph(f"{origin.name}: the nodes of graph '{graph.name or ''}' read one another's outputs in a circle") from error
+            raise InvalidGraph(
+                f"{origin.name}: the nodes of graph '{graph.name or ''}' depend on one another in a circle"
+            ) from error
 
 
 def _drop_claimed_shapes(model: ir.Model) -> None:
-    """Inputs and outputs of the model keep theirs, and so do outputs of operators that ONNX's shape inference does not know."""
+    """Inputs and outputs of the model keep theirs, and so do outputs of operators unknown to shape inference."""
     for node in nodes_in(model.graph):
         for value in node.outputs if node.domain == "" else ():
             if value.shape is not None and not (value.graph is model.graph and value.is_graph_output()):
@@ -305,13 +176,35 @@ def _name_nodes(model: ir.Model) -> None:
             node.name = name
 
 
-def _check_operators(model: ir.Model, origin: _Origin) -> None:
-    opset = model.graph.opset_imports.get("", 1)
+def _check_domains(model: ir.Model, origin: Origin) -> None:
+    """Imports that no node uses may have any version."""
+    imports = model.graph.opset_imports
+    domains: set[str] = set()
+    for node in nodes_in(model.graph):
+        if node.domain not in imports:
+            domain = node.domain or "ai.onnx"
+            raise InvalidGraph(
+                f"{origin.name} imports no opset of the domain '{domain}', which {checks.describe(node)} is of; "
+                "export it again"
+            )
+        domains.add(node.domain)
+    opset, newest = imports.get("", OLDEST_OPSET), onnx.defs.onnx_opset_version()
+    if "" in domains and opset > newest:
+        raise InvalidGraph(f"{origin.name}: opset {opset} is newer than {newest}; {_TOO_NEW}")
+    if "" in domains and opset < OLDEST_OPSET:
+        raise InvalidGraph(
+            f"{origin.name}: opset {opset} is older than {OLDEST_OPSET}, the oldest supported; "
+            f"use onnx.version_converter.convert_version(model, {OLDEST_OPSET})"
+        )
+
+
+def _check_operators(model: ir.Model, origin: Origin) -> None:
+    opset = model.graph.opset_imports.get("", OLDEST_OPSET)
     unknown = tuple(
         UnsupportedNode(node.name or "", node.op_type, (f"ONNX has no such operator at opset {opset}",))
         for node in nodes_in(model.graph)
         if node.domain == "" and not onnx.defs.has(node.op_type, opset, "")
     )
     if unknown:
-        remedy = "Export the model again for an opset that has them; operators of other libraries need their domain on the node."
+        remedy = "Export the model for an opset that has them; operators of other libraries need their domain on the node."
         raise UnsupportedModel(unknown, origin.name, remedy)

@@ -9,8 +9,8 @@ graph main(%x : float32[N,3,224,224]) {
 }
 ```
 
-`?` stands for a dimension of which nothing is known, `…` for an unknown rank, `_` for an omitted optional input or output.
-Nodes of other domains than ONNX's own are written `domain::Operator`.
+`?` stands for a dimension of which nothing is known, `…` for an unknown rank, `_` for an omitted optional input or
+output. Nodes of other domains than ONNX's own are written `domain::Operator`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def _body_lines(title: str, graph: ir.Graph, indent: str) -> Iterator[str]:
 def _node_lines(node: ir.Node, indent: str) -> Iterator[str]:
     outputs = ", ".join(_reference(value) for value in node.outputs)
     operator = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-    plain = [f"{name}={_attribute(attribute)}" for name, attribute in node.attributes.items() if not _subgraphs(attribute)]
+    plain = [
+        f"{name}={_attribute(attribute)}" for name, attribute in node.attributes.items() if not _subgraphs(attribute)
+    ]
     attributes = f"[{', '.join(plain)}]" if plain else ""
     inputs = ", ".join(_reference(value) for value in node.inputs)
     types = ", ".join(_type(value) for value in node.outputs if value.name)

@@ -11,6 +11,7 @@ takes) and the Python specification at https://dmlc.github.io/dlpack/latest/pyth
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import weakref
 from dataclasses import dataclass
@@ -86,6 +87,8 @@ _capsule_is_valid = ctypes.pythonapi.PyCapsule_IsValid
 _capsule_is_valid.argtypes, _capsule_is_valid.restype = (ctypes.c_void_p, ctypes.c_char_p), ctypes.c_int
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.argtypes, _capsule_pointer.restype = (ctypes.c_void_p, ctypes.c_char_p), ctypes.c_void_p
+_capsule_set_destructor = ctypes.pythonapi.PyCapsule_SetDestructor
+_capsule_set_destructor.argtypes, _capsule_set_destructor.restype = (ctypes.c_void_p, ctypes.c_void_p), ctypes.c_int
 _capsule_set_name = ctypes.pythonapi.PyCapsule_SetName
 _capsule_set_name.argtypes, _capsule_set_name.restype = (ctypes.c_void_p, ctypes.c_char_p), ctypes.c_int
 
@@ -191,7 +194,10 @@ class _Export:
         return ctypes.addressof(self.managed)
 
 
+# Exported tensors whose deleter has not been called, by the address of their struct; capsules that are alive, by
+# address.
 _exports: dict[int, _Export] = {}
+_capsules: set[int] = set()
 
 
 def _release(address: int) -> None:
@@ -201,8 +207,21 @@ def _release(address: int) -> None:
 
 def _drop_capsule(capsule: int) -> None:
     """The destructor of every exported capsule: release the tensor if nobody consumed it."""
+    _capsules.discard(capsule)
     if _capsule_is_valid(capsule, _NAME):
         _exports.pop(_capsule_pointer(capsule, _NAME), None)
+
+
+@atexit.register
+def _disarm() -> None:
+    """Take the callbacks out of what is still alive at exit: it may die when this module no longer works.
+
+    The memory goes with the process; DLPack allows a null deleter.
+    """
+    for export in _exports.values():
+        export.managed.deleter = None
+    for capsule in _capsules:
+        _capsule_set_destructor(capsule, None)
 
 
 _deleter = _Deleter(_release)
@@ -220,7 +239,9 @@ def make_capsule(
         raise InvalidArgument(f"DLPack has no dtype {dtype.name}")
     export = _Export(pointer, dtype, shape, _Device(device_type, device_id), owner)
     _exports[export.address] = export
-    return _capsule_new(export.address, _NAME, ctypes.cast(_destructor, ctypes.c_void_p))
+    capsule: object = _capsule_new(export.address, _NAME, ctypes.cast(_destructor, ctypes.c_void_p))
+    _capsules.add(id(capsule))
+    return capsule
 
 
 def live_exports() -> int:

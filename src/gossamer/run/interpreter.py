@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from gossamer.diagnostics import advance, stage
 from gossamer.errors import Fail
 from gossamer.program import (
     ARENA_ALIGNMENT,
@@ -60,8 +61,10 @@ class InterpreterExecutor:
     def run(self, program: Program, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs of `program`. feeds: an array for each input, of the Program's shapes and dtypes."""
         memory = self.start(program, feeds)
-        for call in program.calls:
-            self.step(memory, call)
+        with stage("interpret"):
+            for done, call in enumerate(program.calls, 1):
+                self.step(memory, call)
+                advance(done, len(program.calls))
         return {name: memory.array(name).copy() for name in program.outputs}
 
     def start(self, program: Program, feeds: Mapping[str, np.ndarray]) -> Memory:

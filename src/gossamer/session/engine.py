@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from gossamer.program import Program
 from gossamer.run.device_tensor import DeviceTensor
 
 HostTensor: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -103,6 +104,9 @@ class Engine(Protocol):
         """
 
     def placement(self) -> Placement: ...
+
+    def program(self, shapes: Mapping[str, tuple[int, ...]]) -> Program:
+        """The Program for inputs of these shapes. InvalidArgument where there is none: on the CPU alone."""
 
     def close(self) -> None:
         """Release everything, after the calls of `run` that are under way have ended. Closing twice is closing once."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from gossamer.errors import InvalidArgument
+from gossamer.options import nearest
 from gossamer.run.device_tensor import DeviceTensor
 from gossamer.session import memory
 from gossamer.session.element_types import BY_NAME, of_dtype
@@ -52,18 +52,13 @@ class Slot:
         """
         if self.dtype is None:
             return value
-        if (
-            type(value) is np.ndarray
-            and value.dtype == self.dtype
-            and value.flags.c_contiguous
-            and value.dtype.isnative
-        ):
+        if type(value) is np.ndarray and value.dtype == self.dtype and value.flags.c_contiguous:
             tensor: Tensor = value
         elif type(value) is DeviceTensor and value.dtype == self.dtype:
             tensor = value
         else:
             tensor = self._converted(value, stream)
-        if self.dimensions is not None and not self._fits(tensor.shape):
+        if not self._fits(tensor.shape):
             raise self._mismatch(tensor, self._place(tensor.shape))
         return tensor
 
@@ -78,9 +73,15 @@ class Slot:
 
     def _fits(self, shape: Sequence[int]) -> bool:
         wanted = self.dimensions
-        return wanted is None or (
-            len(wanted) == len(shape) and all(w is None or w == s for w, s in zip(wanted, shape, strict=True))
-        )
+        if wanted is None:
+            return True
+        if len(wanted) != len(shape):
+            return False
+        # Not all(): a generator would double what a check costs.
+        for fixed, extent in zip(wanted, shape, strict=True):  # noqa: SIM110
+            if fixed is not None and fixed != extent:
+                return False
+        return True
 
     def _converted(self, value: Any, stream: int | None) -> Tensor:
         if isinstance(value, DeviceTensor):
@@ -158,18 +159,14 @@ class Slots:
         """The slot of that name. Errors: InvalidArgument, with the nearest name there is."""
         slot = self._by_name.get(name)
         if slot is None:
-            raise InvalidArgument(f"the model has no {self._kind} {name!r}{self._nearest(name)}")
+            raise InvalidArgument(f"the model has no {self._kind} {name!r}{nearest(str(name), self._by_name)}")
         return slot
 
-    def require(self, given: Collection[str]) -> None:
+    def require(self, given: Mapping[str, object]) -> None:
         """InvalidArgument naming every required slot that is not among the given names."""
-        if not self._required <= set(given):
+        if not given.keys() >= self._required:
             missing = [name for name in self.names if name in self._required and name not in given]
             raise InvalidArgument(f"missing {self._kind}s {missing}, got {list(given)}")
-
-    def _nearest(self, name: object) -> str:
-        near = difflib.get_close_matches(str(name), self._by_name, n=1)
-        return f"; did you mean {near[0]!r}?" if near else f"; there are {list(self._by_name)}"
 
 
 def _extent(given: int | str | None, overrides: Mapping[str, int]) -> int | None:

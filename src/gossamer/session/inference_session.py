@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias
 from gossamer import errors
 from gossamer.errors import InvalidArgument, NoModel
 from gossamer.options import CompileOptions, CudaOptions, ProviderOptions
+from gossamer.program import Program
 from gossamer.run.device_tensor import DeviceTensor
 from gossamer.session import memory
 from gossamer.session import providers as provider_lists
@@ -83,6 +84,7 @@ class InferenceSession:
         self._finalizer.atexit = False
         self._providers = chosen
         self._cuda = next((one for one in chosen if isinstance(one, CudaOptions)), None)
+        self._stream = self._cuda.stream if self._cuda else None
         self._inputs = Slots("input", engine.inputs, options.dimensions, engine.overridable_initializers)
         self._outputs = Slots("output", engine.outputs, options.dimensions)
 
@@ -183,10 +185,6 @@ class InferenceSession:
         return self._engine
 
     @property
-    def _stream(self) -> int | None:
-        return self._cuda.stream if self._cuda else None
-
-    @property
     def gpu(self) -> int | None:
         """The index of the GPU that the session runs on, or None if it runs on none."""
         return self._cuda.device_id if self._cuda and self._cuda.device == "cuda" else None
@@ -249,6 +247,10 @@ class InferenceSession:
     def placement(self) -> Placement:
         """Where each node runs, with the reason for every refusal."""
         return self._live_engine().placement()
+
+    def program(self, input_feed: Mapping[str, Any]) -> Program:
+        """What the CUDA provider's device does for inputs of these shapes. Errors: InvalidArgument on the CPU alone."""
+        return self._live_engine().program({name: tuple(feed.shape) for name, feed in self._feeds(input_feed).items()})
 
     def disable_fallback(self) -> None:
         """Nothing to do: a session never falls back to other providers by itself."""

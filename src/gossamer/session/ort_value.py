@@ -154,9 +154,8 @@ class OrtValue:
         if not isinstance(source, (np.ndarray, DeviceTensor)):
             raise InvalidArgument(f"expected a NumPy array or an OrtValue, got a {type(data).__name__}")
         if source.dtype != self._tensor.dtype or tuple(source.shape) != tuple(self._tensor.shape):
-            raise InvalidArgument(
-                f"cannot copy {source.dtype} of shape {list(source.shape)} into {self.data_type()} of shape {self.shape()}"
-            )
+            came = f"{source.dtype} of shape {list(source.shape)}"
+            raise InvalidArgument(f"cannot copy {came} into {self.data_type()} of shape {self.shape()}")
         memory.copy(source, self._tensor)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> HostTensor:

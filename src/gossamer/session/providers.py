@@ -32,6 +32,11 @@ _ELSEWHERE = {
 
 _INSTALL_CPU = "CPUExecutionProvider needs onnxruntime: pip install 'gossamer[cpu]'"
 
+_CALLER = 5
+"""Frames from a warning to whoever creates a session: a function of this module, resolve, _open, the session's
+method.
+"""
+
 GivenProviders = Sequence[str | tuple[str, Mapping[str, object]]]
 
 
@@ -80,10 +85,14 @@ def resolve(
     Errors: InvalidArgument for wrong names, options or forms; DeviceNotFound if no provider is left.
     """
     listed = _parse(_pair(providers or get_all_providers(), provider_options if providers else None))
-    usable = tuple(options for options in listed if not _dropped(options, listed))
+    usable = []
+    # A loop, not a comprehension, which is a frame of its own before Python 3.12: see _CALLER.
+    for options in listed:
+        if not _dropped(options, listed):
+            usable.append(options)
     if all(isinstance(options, CpuOptions) for options in usable) and not has_onnxruntime():
         raise DeviceNotFound(CPU, ("the package onnxruntime: not installed",), _INSTALL_CPU)
-    return usable
+    return tuple(usable)
 
 
 def with_config(providers: tuple[ProviderOptions, ...], config: Mapping[str, str]) -> tuple[ProviderOptions, ...]:
@@ -107,7 +116,7 @@ def _dropped(options: ProviderOptions, listed: Sequence[ProviderOptions]) -> boo
     if not has_onnxruntime():
         missing.add_note(f"CPUExecutionProvider is listed too, but {_INSTALL_CPU}")
         raise missing
-    warnings.warn(f"{CUDA} is not used, the model runs on {CPU}: {missing}", UserWarning, stacklevel=5)
+    warnings.warn(f"{CUDA} is not used, the model runs on {CPU}: {missing}", UserWarning, stacklevel=_CALLER)
     return True
 
 
@@ -141,9 +150,9 @@ def _parse(pairs: Sequence[tuple[str, Mapping[str, object]]]) -> list[ProviderOp
     parsed: dict[str, ProviderOptions] = {}
     for name, options in pairs:
         if name in _ELSEWHERE:
-            warnings.warn(f"Gossamer has no {name}; it is skipped", UserWarning, stacklevel=5)
+            warnings.warn(f"Gossamer has no {name}; it is skipped", UserWarning, stacklevel=_CALLER)
         elif name in parsed:
-            warnings.warn(f"{name} is listed twice; the first one counts", UserWarning, stacklevel=5)
+            warnings.warn(f"{name} is listed twice; the first one counts", UserWarning, stacklevel=_CALLER)
         else:
             parsed[name] = parse_provider(name, options)
     if not parsed:

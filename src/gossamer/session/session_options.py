@@ -8,7 +8,6 @@ else by name, with the reason. Methods that cannot be honoured raise an Attribut
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -16,7 +15,7 @@ from typing import Any, ClassVar
 
 from gossamer import errors, settings
 from gossamer.errors import InvalidArgument, NotFound
-from gossamer.options import CompileOptions
+from gossamer.options import CompileOptions, nearest
 
 
 class GraphOptimizationLevel(IntEnum):
@@ -103,8 +102,7 @@ class _Attributes:
                     f"{owner}.{name} = {value!r} is not supported: {self._REFUSED[name].reason}"
                 )
         else:
-            near = difflib.get_close_matches(name, [*self._FIELDS, *self._REFUSED], n=1)
-            raise AttributeError(f"{owner} has no attribute {name!r}{f'; did you mean {near[0]!r}?' if near else ''}")
+            raise AttributeError(f"{owner} has no attribute {name!r}{nearest(name, [*self._FIELDS, *self._REFUSED])}")
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self._FIELDS, *self._REFUSED})
@@ -210,7 +208,7 @@ GRAPH_ID = "gpu_graph_id"
 
 _RUN_ENTRIES = {
     SYNCHRONIZE: "1: return before the caller's stream has run the work",
-    GRAPH_ID: "-1: keep this run out of CUDA graphs; other numbers have no effect, each input signature has its own graph",
+    GRAPH_ID: "-1: keep this run out of CUDA graphs; other numbers have no effect, a signature has its own graph",
     "memory.enable_memory_arena_shrinkage": "no effect: an arena has its Program's size",
 }
 

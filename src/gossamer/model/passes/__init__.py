@@ -1,7 +1,8 @@
 """The passes over models, and the runner that holds each of them to its word.
 
-A pass is a function from a model to whether it changed it; it edits the model in place, and running it again changes nothing. Two
-sequences are made of them: `prepare` once for a model, whatever its inputs' shapes, and `specialise` for each input signature.
+A pass is a function from a model to whether it changed it; it edits the model in place, and running it again changes
+nothing. Two sequences are made of them: `prepare` once for a model, whatever its inputs' shapes, and `specialise` for
+each input signature.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ _MOST_ROUNDS = 8
 def run_passes(model: ir.Model, passes: Sequence[Pass]) -> bool:
     """Run passes in order and say whether any changed the model.
 
-    After each one that did, the graph is checked; Fail names the pass that broke it. With GOSSAMER_DEBUG=4 the graph is logged.
+    After each one that did, the graph is checked; Fail names the pass that broke it. With GOSSAMER_DEBUG=4 the graph is
+    logged.
     """
     changed = False
     for step in passes:
@@ -77,15 +79,19 @@ def _name(step: Pass) -> str:
 
 def prepare(model: ir.Model) -> None:
     """What is the same for all input shapes, on ONNX's own operators; in place."""
-    run_passes(model, (inline_functions, lift_constants, infer_shapes))  # types first: folding and Cast elimination read them
-    while run_passes(model, (fold_constants, inline_if)):  # a folded condition opens a branch, which has constants of its own
+    run_passes(
+        model, (inline_functions, lift_constants, infer_shapes)
+    )  # types first: folding and Cast elimination read them
+    while run_passes(
+        model, (fold_constants, inline_if)
+    ):  # a folded condition opens a branch, which has constants of its own
         pass
     run_passes(model, (remove_no_ops, remove_unused, share_duplicates))
     run_passes(model, (affine_into_conv, remove_unused))  # after remove_no_ops, which brings the two nodes together
 
 
 def specialise(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]]) -> ir.Model:
-    """A copy of a prepared model for inputs of these static shapes, without the computations of shapes; weights are shared.
+    """A copy of a prepared model for inputs of these static shapes, without computations of shapes; weights are shared.
 
     input_shapes: for every input by name. Values whose shapes depend on data keep dimensions that are not static.
     """
@@ -102,4 +108,9 @@ def specialise(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]]) -> 
 
 def _is_static(model: ir.Model) -> bool:
     """Whether all that inference could still find is known."""
-    return all(static_shape(value) is not None and value.dtype is not None for node in model.graph for value in node.outputs if value.name)
+    return all(
+        static_shape(value) is not None and value.dtype is not None
+        for node in model.graph
+        for value in node.outputs
+        if value.name
+    )

@@ -21,13 +21,14 @@ def affine_into_conv(model: ir.Model) -> bool:
     factor = scale / sqrt(variance + epsilon),   w' = w · factor per output channel,   b' = (b − mean) · factor + shift
     ```
 
-    BatchNormalization (ONNX -7, -9, -14, -15) in inference; Mul, Div, Add and Sub with an initializer that is a scalar or one value a
-    channel (PP-OCR's learnt scales); several in a row, from the first on. Groups, any rank, a missing bias, Gemm with transB, alpha and
-    beta. Computed in float64 and rounded once to the weight's type. Weights used elsewhere too are copied. In subgraphs too.
+    BatchNormalization (ONNX -7, -9, -14, -15) in inference; Mul, Div, Add and Sub with an initializer that is a scalar
+    or one value a channel (PP-OCR's learnt scales); several in a row, from the first on. Groups, any rank, a missing
+    bias, Gemm with transB, alpha and beta. Computed in float64 and rounded once to the weight's type. Weights used
+    elsewhere too are copied. In subgraphs too.
 
-    Kept: training mode, spatial=0 (BatchNormalization-7); weights, bias or parameters that are no initializers; a convolution whose output
-    is read by others or returned; division of a constant by the convolution; a Gemm bias or a constant that is no value a channel; results
-    that the weight's type cannot hold.
+    Kept: training mode, spatial=0 (BatchNormalization-7); weights, bias or parameters that are no initializers; a
+    convolution whose output is read by others or returned; division of a constant by the convolution; a Gemm bias or a
+    constant that is no value a channel; results that the weight's type cannot hold.
     """
     names: Names | None = None
     changed = False
@@ -91,7 +92,7 @@ def _scaled(producer: ir.Node, weight: np.ndarray, bias: np.ndarray, scaling: _S
     return _Folded(producer, new_weight, new_bias)
 
 
-def _rounded(array: np.ndarray, dtype: np.dtype) -> np.ndarray | None:  # type: ignore[type-arg]
+def _rounded(array: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
     """The array in `dtype`, None where it leaves its range."""
     with np.errstate(over="ignore"):
         rounded = array.astype(dtype)
@@ -159,11 +160,10 @@ def _per_channel(value: ir.Value | None, rank: int, channels: int) -> np.ndarray
 
 
 def _channels(producer: ir.Node, weight: np.ndarray) -> int:
-    if producer.op_type == "Conv":
-        return weight.shape[0]
+    rows, columns = int(weight.shape[0]), int(weight.shape[1])
     if producer.op_type == "ConvTranspose":
-        return weight.shape[1] * _int(producer, "group", 1)
-    return weight.shape[0 if _int(producer, "transB", 0) else 1]
+        return columns * _int(producer, "group", 1)
+    return rows if producer.op_type == "Conv" or _int(producer, "transB", 0) else columns
 
 
 def _bias(producer: ir.Node, channels: int) -> np.ndarray | None:
@@ -180,19 +180,20 @@ def _bias(producer: ir.Node, channels: int) -> np.ndarray | None:
 
 def _scale_conv(_: ir.Node, weight: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """Weights are M, C/group, spatial…"""
-    return weight * factor.reshape(-1, *(1,) * (weight.ndim - 1))
+    return np.asarray(weight * factor.reshape(-1, *(1,) * (weight.ndim - 1)))
 
 
 def _scale_conv_transpose(node: ir.Node, weight: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """Weights are C, M/group, spatial…; the output channels of a group are those of its block of C."""
     groups = _int(node, "group", 1)
     blocks = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
-    return (blocks * factor.reshape(groups, 1, -1, *(1,) * (weight.ndim - 2))).reshape(weight.shape)
+    scaled = blocks * factor.reshape(groups, 1, -1, *(1,) * (weight.ndim - 2))
+    return np.asarray(scaled).reshape(weight.shape)
 
 
 def _scale_gemm(node: ir.Node, weight: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """B is K, N, or N, K with transB."""
-    return weight * (factor.reshape(-1, 1) if _int(node, "transB", 0) else factor)
+    return np.asarray(weight * (factor.reshape(-1, 1) if _int(node, "transB", 0) else factor))
 
 
 _SCALE: Mapping[str, Callable[[ir.Node, np.ndarray, np.ndarray], np.ndarray]] = {
@@ -209,14 +210,15 @@ def _int(node: ir.Node, name: str, default: int) -> int:
 def _apply(node: ir.Node, folded: _Folded, names: Names) -> None:
     producer = folded.producer
     graph, output = producer.graph, producer.outputs[0]
-    assert graph is not None and output.name is not None
+    assert graph is not None
+    assert output.name is not None
     if len(producer.inputs) < 3:
         producer.resize_inputs(3)
     for index, role, array in ((1, "weight", folded.weight), (2, "bias", folded.bias)):
         if array is not None:
-            producer.replace_input_with(index, new_constant(graph, names.fresh(f"{output.name}_{role}"), ir.Tensor(array)))
+            producer.replace_input_with(
+                index, new_constant(graph, names.fresh(f"{output.name}_{role}"), ir.Tensor(array))
+            )
     producer.attributes.pop("beta", None)
-    shape = node.outputs[0].shape
     replace(node.outputs[0], output)
-    output.shape = output.shape if output.shape is not None else shape
     erase(node)

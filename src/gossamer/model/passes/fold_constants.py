@@ -12,26 +12,39 @@ import onnx_ir as ir
 from onnx.reference import ReferenceEvaluator
 
 from gossamer.model.checks import describe
-from gossamer.model.edit import Names, constant_of, erase, is_constant, new_constant, nodes_in, replace_or_copy, static_shape
+from gossamer.model.edit import (
+    Names,
+    constant_of,
+    erase,
+    is_constant,
+    new_constant,
+    nodes_in,
+    replace_or_copy,
+    static_shape,
+)
 
 _logger = logging.getLogger("gossamer")
 
+_FAILED = "gossamer.fold_constants.failed"
 LARGEST_RESULT = 256 << 20
 """Bytes. A larger result is folded only where it is no larger than what it is made from."""
 
-_MOVEMENT = frozenset(
-    "Cast Concat ConstantOfShape Expand Flatten Gather GatherElements GatherND Identity Range Reshape Shape Size Slice Split Squeeze "
-    "Tile Transpose Unsqueeze Where".split()
-)
-_ARITHMETIC = frozenset(
-    "Abs Add And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Clip Cos Div Equal Exp Floor Greater GreaterOrEqual Less LessOrEqual "
-    "Log Max Min Mod Mul Neg NonZero Not Or Pow Reciprocal Relu Round Sign Sin Sqrt Sub Sum Xor".split()
-)
-_REDUCTIONS = frozenset("CumSum ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum".split())
-"""Not on 16-bit floats, which NumPy would add up in 16 bits."""
+# fmt: off
+_MOVEMENT = frozenset({
+    "Cast", "Concat", "ConstantOfShape", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
+    "Range", "Reshape", "Shape", "Size", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze", "Where",
+})
+_ARITHMETIC = frozenset({
+    "Abs", "Add", "And", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Ceil", "Clip", "Cos", "Div", "Equal",
+    "Exp", "Floor", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Log", "Max", "Min", "Mod", "Mul", "Neg",
+    "NonZero", "Not", "Or", "Pow", "Reciprocal", "Relu", "Round", "Sign", "Sin", "Sqrt", "Sub", "Sum", "Xor",
+})
+_REDUCTIONS = frozenset({"CumSum", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"})
+# fmt: on
 FOLDED = _MOVEMENT | _ARITHMETIC | _REDUCTIONS
-"""Operators that are folded: onnx.reference agrees with onnxruntime on them (a test compares every one). DequantizeLinear is not
-among them on purpose: kernels take quantised weights as they are."""
+"""Operators that are folded: onnx.reference agrees with onnxruntime on them (a test compares each). Reductions are not
+folded on 16-bit floats, which NumPy would add up in 16 bits. DequantizeLinear is not among them on purpose: kernels
+take quantised weights as they are."""
 
 
 def fold_constants(model: ir.Model) -> bool:
@@ -44,12 +57,13 @@ def fold_constants(model: ir.Model) -> bool:
     %y = Mul(%x, %s)                    %y = Mul(%x, %s)
     ```
 
-    Whole expressions at once, in subgraphs too, by onnx.reference; what counts as constant: initializers, the outputs of such nodes, and
-    Shape (Shape-1 to -25) or Size of a value whose shape is static, constant or not. A folded output of the model leaves an Identity.
+    Whole expressions at once, in subgraphs too, by onnx.reference; what counts as constant: initializers, the outputs
+    of such nodes, and Shape (Shape-1 to -25) or Size of a value whose shape is static, constant or not. A folded output
+    of the model leaves an Identity.
 
-    Kept: operators outside `FOLDED`, strings, reductions of 16-bit floats, results over `LARGEST_RESULT` that are larger than what they
-    are made from (Expand and Tile of weights; ConstantOfShape is folded at any size, since its result is stored as one element),
-    and, with a warning, nodes that onnx.reference cannot evaluate.
+    Kept: operators outside `FOLDED`, strings, reductions of 16-bit floats, results over `LARGEST_RESULT` that are
+    larger than what they are made from (Expand and Tile of weights; ConstantOfShape is folded at any size, since its
+    result is stored as one element), and, with a warning, nodes that onnx.reference cannot evaluate.
     """
     nodes = _constant_nodes(model)
     if not nodes:
@@ -72,6 +86,8 @@ def _constant_nodes(model: ir.Model) -> list[ir.Node]:
 
 
 def _is_foldable(node: ir.Node, known: set[ir.Value]) -> bool:
+    if _FAILED in node.meta:
+        return False
     if node.op_type in ("Shape", "Size") and static_shape(node.inputs[0]) is not None:
         return True
     for value in node.inputs:
@@ -120,7 +136,7 @@ def _content(value: ir.Value, results: dict[ir.Value, np.ndarray]) -> np.ndarray
 
 
 def _kernels(model: ir.Model, nodes: Iterable[ir.Node]) -> Sequence[onnx.reference.op_run.OpRun]:
-    """onnx.reference's implementation of each node. One evaluator for all: making one costs more than running a node."""
+    """onnx.reference's implementation of each node. One evaluator for all: making one costs more than a node."""
     proto = onnx.ModelProto(ir_version=onnx.IR_VERSION)
     proto.opset_import.add(domain="", version=model.graph.opset_imports[""])
     proto.graph.name = "constants"
@@ -160,7 +176,11 @@ def _most_bytes(node: ir.Node, inputs: Sequence[np.ndarray]) -> int:
             elements = _broadcast_size([array.shape for array in inputs])
         case _:
             elements = sum(array.size for array in inputs)
-    return elements * 8 if node.op_type in ("Cast", "NonZero") else elements * max((array.itemsize for array in inputs), default=8)
+    return (
+        elements * 8
+        if node.op_type in ("Cast", "NonZero")
+        else elements * max((array.itemsize for array in inputs), default=8)
+    )
 
 
 def _broadcast_size(shapes: Iterable[tuple[int, ...]]) -> int:
@@ -171,22 +191,30 @@ def _broadcast_size(shapes: Iterable[tuple[int, ...]]) -> int:
     return math.prod(max(dims) for dims in zip(*padded, strict=True))
 
 
-def _run(node: ir.Node, kernel: onnx.reference.op_run.OpRun, inputs: Sequence[np.ndarray | None]) -> dict[ir.Value, np.ndarray]:
-    """The node's outputs; nothing, and a warning, where onnx.reference fails or answers with another type than the model's."""
+def _run(
+    node: ir.Node, kernel: onnx.reference.op_run.OpRun, inputs: Sequence[np.ndarray | None]
+) -> dict[ir.Value, np.ndarray]:
+    """The node's outputs; nothing, and a warning, where onnx.reference fails or makes another type of them."""
     try:
-        arrays = [np.asarray(array, order="C") for array in kernel.run(*inputs)]
+        outputs = kernel.run(*inputs)  # type: ignore[no-untyped-call]
     except Exception as error:  # its kernels raise whatever NumPy does
-        _logger.warning("%s is not folded: onnx.reference cannot evaluate it (%s: %s)", describe(node), type(error).__name__, error)
-        return {}
-    results = dict(zip(node.outputs, arrays, strict=False))
+        return _fail(node, f"onnx.reference cannot evaluate it ({type(error).__name__}: {error})")
+    results = {value: np.asarray(array, order="C") for value, array in zip(node.outputs, outputs, strict=False)}
     for value, array in results.items():
         element = ir.DataType.from_numpy(array.dtype)
         if value.dtype is not None and value.dtype != element:
-            _logger.warning("%s is not folded: onnx.reference makes %s of it, not %s", describe(node), element.name, value.dtype.name)
-            return {}
-    if node.op_type == "ConstantOfShape" and arrays[0].size > 1:
-        results[node.outputs[0]] = np.broadcast_to(arrays[0].reshape(-1)[0], arrays[0].shape)
+            return _fail(node, f"onnx.reference makes {element.name} of it, not {value.dtype.name}")
+    first = results[node.outputs[0]]
+    if node.op_type == "ConstantOfShape" and first.size > 1:
+        results[node.outputs[0]] = np.broadcast_to(first.reshape(-1)[0], first.shape)
     return results
+
+
+def _fail(node: ir.Node, reason: str) -> dict[ir.Value, np.ndarray]:
+    """Leave the node alone, and remember that, so that it is said once."""
+    node.meta[_FAILED] = True
+    _logger.warning("%s is not folded: %s", describe(node), reason)
+    return {}
 
 
 def _substitute(model: ir.Model, folded: Sequence[ir.Node], results: Mapping[ir.Value, np.ndarray]) -> None:

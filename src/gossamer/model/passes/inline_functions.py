@@ -16,9 +16,9 @@ def inline_functions(model: ir.Model) -> bool:
     %y = local::Scale[by=2.0](%x)         →   %two = Constant[value_float=2](); %y = Mul(%x, %two)
     ```
 
-    Calls inside functions and subgraphs too; attributes are put in place of their references; functions that nobody calls are
-    dropped. Branches of an `If` may use the same names side by side in ONNX; here they may not, so that passes can move nodes out
-    of subgraphs.
+    Calls inside functions and subgraphs too; attributes are put in place of their references; functions that nobody
+    calls are dropped. Branches of an `If` may use the same names side by side in ONNX; here they may not, so that
+    passes can move nodes out of subgraphs.
 
     Raises InvalidGraph where functions call one another in a circle or need another opset than the model's.
     """
@@ -26,7 +26,7 @@ def inline_functions(model: ir.Model) -> bool:
     if changed:
         try:
             InlinePass()(model)
-        except (ValueError, ir.passes.PassError) as error:
+        except (ValueError, ir.passes.PassError, ir.passes.InvariantError) as error:
             raise InvalidGraph(f"the model's functions cannot be inlined: {error.__cause__ or error}") from error
         model.functions.clear()
     return _make_names_unique(model) or changed

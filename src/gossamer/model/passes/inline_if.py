@@ -43,7 +43,8 @@ def _inline(node: ir.Node, condition: bool) -> None:
     branch.outputs.clear()
     moved: dict[ir.Value, ir.Value] = {}
     for value in tuple(branch.initializers.values()):
-        assert value.name is not None and value.const_value is not None
+        assert value.name is not None
+        assert value.const_value is not None
         del branch.initializers[value.name]
         moved[value] = new_constant(graph, value.name, value.const_value)
         value.replace_all_uses_with(moved[value])

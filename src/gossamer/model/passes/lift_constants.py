@@ -17,8 +17,8 @@ def lift_constants(model: ir.Model) -> bool:
     %w = Constant[value=tensor[64, 3, 7, 7]]()      →      %w : float32[64,3,7,7]      (an initializer)
     ```
 
-    All forms: value, value_float(s), value_int(s), value_string(s). Raises InvalidGraph for sparse_value and for a Constant
-    without exactly one of them. A Constant that is an output of its graph leaves an Identity there.
+    All forms: value, value_float(s), value_int(s), value_string(s). Raises InvalidGraph for a Constant without exactly one
+    of them (`load` has refused sparse_value). A Constant that is an output of its graph leaves an Identity there.
     """
     names: Names | None = None
     nodes = [node for node in nodes_in(model.graph) if node.op_type == "Constant" and node.domain == ""]
@@ -41,7 +41,9 @@ def lift_constants(model: ir.Model) -> bool:
 def _tensor_of(node: ir.Node) -> ir.TensorProtocol:
     attributes = list(node.attributes.values())
     if len(attributes) != 1:
-        raise InvalidGraph(f"{describe(node)} has {len(attributes)} attributes, and needs exactly one, its value; the file is damaged")
+        raise InvalidGraph(
+            f"{describe(node)} has {len(attributes)} attributes, and needs exactly one, its value; the file is damaged"
+        )
     attribute = attributes[0]
     match attribute.name:
         case "value":
@@ -53,5 +55,7 @@ def _tensor_of(node: ir.Node) -> ir.TensorProtocol:
         case "value_string":
             return ir.StringTensor([attribute.as_string().encode()], shape=ir.Shape([]))
         case "value_strings":
-            return ir.StringTensor([text.encode() for text in attribute.as_strings()], shape=ir.Shape([len(attribute.value)]))
-    raise InvalidGraph(f"{describe(node)} holds its value as '{attribute.name}', which is not supported; store it as a dense tensor")
+            return ir.StringTensor(
+                [text.encode() for text in attribute.as_strings()], shape=ir.Shape([len(attribute.value)])
+            )
+    raise InvalidGraph(f"{describe(node)} holds its value as '{attribute.name}', which no Constant of ONNX does")

@@ -18,11 +18,12 @@ def remove_no_ops(model: ir.Model) -> bool:
     %y = Relu(%b)
     ```
 
-    Identity; Dropout in inference, its mask unread; Cast to the type it has; Transpose that keeps the order; Reshape, Flatten,
-    Squeeze, Unsqueeze, Expand, Tile where input and output have the same static shape; Slice to the same shape with steps of 1; Pad by
-    nothing; Concat, Sum, Mean, Max, Min of one input. In subgraphs too.
+    Identity; Dropout in inference, its mask unread; Cast to the type it has; Transpose that keeps the order; Reshape,
+    Flatten, Squeeze, Unsqueeze, Expand, Tile where input and output have the same static shape; Slice to the same shape
+    with steps of 1; Pad by nothing; Concat, Sum, Mean, Max, Min of one input. In subgraphs too.
 
-    Kept: a node between an input (or an initializer, or another output) and an output of its graph, which has to be a copy.
+    Kept: a node between an input (or an initializer, or another output) and an output of its graph, which has to be a
+    copy.
     """
     changed = False
     for node in tuple(nodes_in(model.graph)):
@@ -33,11 +34,7 @@ def remove_no_ops(model: ir.Model) -> bool:
         assert source is not None
         if any(value.uses() or value.is_graph_output() for value in node.outputs[1:]):
             continue
-        target = node.outputs[0]
-        shape, element = target.shape, target.type
-        if replace(target, source):
-            source.shape = source.shape if source.shape is not None else shape
-            source.type = source.type if source.type is not None else element
+        if replace(node.outputs[0], source):
             erase(node)
             changed = True
     return changed

@@ -20,9 +20,9 @@ def remove_unused(model: ir.Model) -> bool:
     return %p                                            return %p
     ```
 
-    In subgraphs too. Optional outputs (ONNX's own operators only) that nobody reads are dropped, so that lowerings see what is
-    wanted; BatchNormalization's are kept, because before opset 14 their number chooses training. Omitted trailing inputs are dropped.
-    Inputs of the model are never removed.
+    In subgraphs too. Optional outputs (ONNX's own operators only) that nobody reads are dropped, so that lowerings see
+    what is wanted; BatchNormalization's are kept, because before opset 14 their number chooses training. Omitted
+    trailing inputs are dropped. Inputs of the model are never removed.
     """
     changed = _sweep(model.graph, model.graph.opset_imports.get("", 1))
     for graph in model.graphs():

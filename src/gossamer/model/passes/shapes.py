@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import onnx
 import onnx_ir as ir
 
-from gossamer.errors import InvalidArgument
+from gossamer.errors import InvalidArgument, InvalidGraph
 from gossamer.model.edit import may_have_subgraphs, static_shape
 
 _PROPAGATED = 64
@@ -25,15 +25,19 @@ def infer_shapes(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]] | 
     %y = Conv(%x, %w)      →      %y = Conv(%x, %w) : float32[1,64,112,112]
     ```
 
-    input_shapes: static shapes of inputs of the main graph by name, which replace the declared ones; without them, symbols in the declared
-    shapes stay symbols. What inference does not find stays as it is: unknown, or (operators of other domains) as the file declares it.
-    Weights are not given to it, only their types. Raises InvalidArgument for a name that is no input, or another rank.
+    input_shapes: static shapes of inputs of the main graph by name, which replace the declared ones; without them,
+    symbols in the declared shapes stay symbols. What inference does not find stays as it is: unknown, or (operators of
+    other domains) as the file declares it. Weights are not given to it, only their types. Raises InvalidArgument for a
+    name that is no input, or another rank.
     """
     changed = False
     for name, shape in (input_shapes or {}).items():
         changed |= _set_input(model, name, shape)
     skeleton = _Skeleton(model)
-    inferred = onnx.shape_inference.infer_shapes(skeleton.proto, data_prop=True)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(skeleton.proto, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        raise InvalidGraph(f"types and shapes cannot be inferred: {error}") from error
     for info in _inferred(inferred.graph):
         value = skeleton.open.get(info.name)
         if value is not None:
@@ -44,9 +48,13 @@ def infer_shapes(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]] | 
 def _set_input(model: ir.Model, name: str, shape: tuple[int, ...]) -> bool:
     value = next((value for value in model.graph.inputs if value.name == name), None)
     if value is None:
-        raise InvalidArgument(f"the model has no input '{name}'; its inputs are {[value.name for value in model.graph.inputs]}")
+        raise InvalidArgument(
+            f"the model has no input '{name}'; its inputs are {[value.name for value in model.graph.inputs]}"
+        )
     if value.shape is not None and len(value.shape) != len(shape):
-        raise InvalidArgument(f"input '{name}' has the declared shape {value.shape}, and {list(shape)} came: the rank differs")
+        raise InvalidArgument(
+            f"input '{name}' has the declared shape {value.shape}, and {list(shape)} came: the rank differs"
+        )
     if static_shape(value) == tuple(shape):
         return False
     value.shape = ir.Shape(shape)
@@ -54,7 +62,7 @@ def _set_input(model: ir.Model, name: str, shape: tuple[int, ...]) -> bool:
 
 
 class _Skeleton:
-    """What shape inference needs of a model: no weights, and no node whose outputs are known and say nothing about others.
+    """What shape inference needs of a model: no weights, and no node of which it has nothing to find.
 
     Attributes: proto; open, the values by name that inference may find something about.
     """
@@ -124,7 +132,7 @@ class _Skeleton:
 
 
 def _is_settled(node: ir.Node) -> bool:
-    """Whether inference has nothing to find about a node or from its outputs' contents, which it follows for small integers."""
+    """Whether inference has nothing to find about a node's outputs or from their contents, which may be shapes."""
     for value in node.outputs:
         if value.name and (static_shape(value) is None or value.dtype is None or _may_be_shape(value)):
             return False

@@ -11,7 +11,9 @@ from gossamer.model.edit import can_replace, erase, replace
 
 _SMALL = 1024
 """Elements up to which initializers are compared; larger equal ones are rare, and comparing reads them."""
-_RANDOM = frozenset({"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"})
+_RANDOM = frozenset(
+    {"Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
+)
 
 
 def share_duplicates(model: ir.Model) -> bool:
@@ -23,9 +25,9 @@ def share_duplicates(model: ir.Model) -> bool:
     %y = Add(%a, %b)             %y = Add(%a, %a)
     ```
 
-    Nodes are equal if operator, inputs, attributes and the outputs they name are. Within one graph, subgraphs each for themselves. Kept
-    apart: random operators, nodes with subgraphs, operators of other domains (which may have state), initializers of over 1024
-    elements, and two outputs of one graph.
+    Nodes are equal if operator, inputs, attributes and the outputs they name are. Within one graph, subgraphs each for
+    themselves. Kept apart: random operators, nodes with subgraphs, operators of other domains (which may have state),
+    initializers of over 1024 elements, and two outputs of one graph.
     """
     changed = DeduplicateInitializersPass(size_limit=_SMALL)(model).modified
     for graph in model.graphs():

@@ -1,0 +1,174 @@
+"""Whole models on a GPU: Gossamer beside PyTorch's CUDA graph, answers checked first.
+
+    python bench/models.py [--models resnet50,mobilenet_v2] [--dtypes float16,float32] [--batches 1,32] [--onnx FILE=name:1x3x48x192 …]
+
+PyTorch makes and exports the model (random weights), gives the reference and is timed in this process. Gossamer runs in a
+child process of its own (`bench/run_model.py`), which has neither PyTorch nor cuDNN in it and says so. Rows go to
+bench/results.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torchvision
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results.csv"
+COLUMNS = ["date", "commit", "device", "driver", "triton", "benchmark", "case", "batch", "dtype", "measure", "us", "error", "peer", "peer_us"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", default="resnet50,mobilenet_v2")
+    parser.add_argument("--dtypes", default="float16,float32")
+    parser.add_argument("--batches", default="1,32")
+    parser.add_argument("--onnx", action="append", default=[], metavar="FILE=input:1x3x48x192")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    arguments = parser.parse_args()
+    rows = []
+    for model in filter(None, arguments.models.split(",")):
+        for dtype in arguments.dtypes.split(","):
+            for batch in map(int, arguments.batches.split(",")):
+                rows += bench_torchvision(model, getattr(torch, dtype), batch)
+    for given in arguments.onnx:
+        rows += bench_file(given)
+    append(arguments.results, rows)
+
+
+def bench_torchvision(name: str, dtype: torch.dtype, batch: int) -> list[dict[str, Any]]:
+    torch.manual_seed(0)
+    model = random_statistics(getattr(torchvision.models, name)(weights=None)).eval().cuda()
+    x = torch.randn(batch, 3, 224, 224, device="cuda").to(dtype)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    with torch.no_grad():
+        reference = model(x.float()).float().cpu().numpy()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
+    model = model.to(dtype)
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        path = Path(folder) / "model.onnx"
+        torch.onnx.export(model, (x,), path, input_names=["x"], output_names=["y"], opset_version=17, dynamo=False)
+        torch_us = time_graph(model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last))
+        np.save(Path(folder) / "x.npy", x.cpu().numpy())
+        np.save(Path(folder) / "y.npy", reference)
+        return report(name, batch, str(dtype).removeprefix("torch."), run_child(path, "x", Path(folder)), "torch graph", torch_us)
+
+
+def random_statistics(model: torch.nn.Module) -> torch.nn.Module:
+    """Batch norms that do something: untrained ones are the identity."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.uniform_(module.running_mean, -0.1, 0.1)
+            torch.nn.init.uniform_(module.running_var, 0.8, 1.2)
+            torch.nn.init.uniform_(module.weight, 0.8, 1.2)
+            torch.nn.init.uniform_(module.bias, -0.1, 0.1)
+    return model
+
+
+def time_graph(model: torch.nn.Module, x: torch.Tensor) -> float:
+    """Median microseconds of replaying the model as a CUDA graph, waiting for each."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            model(x)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        model(x)
+
+    def once() -> None:
+        graph.replay()
+        torch.cuda.synchronize()
+
+    return median_us(once)
+
+
+def median_us(once: Callable[[], None], repeats: int = 100) -> float:
+    for _ in range(10):
+        once()
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        once()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times) * 1e6
+
+
+def bench_file(given: str) -> list[dict[str, Any]]:
+    """An ONNX file with one input; the reference is onnxruntime's CPU provider."""
+    import onnxruntime
+
+    path, _, rest = given.partition("=")
+    name, _, shape = rest.partition(":")
+    x = np.random.default_rng(0).random([int(d) for d in shape.split("x")], np.float32)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "x.npy", x)
+        np.save(Path(folder) / "y.npy", session.run(None, {name: x})[0])
+        return report(Path(path).stem, x.shape[0], "float32", run_child(Path(path), name, Path(folder)), "", 0.0)
+
+
+def run_child(model: Path, name: str, folder: Path) -> dict[str, Any]:
+    command = [sys.executable, str(HERE / "run_model.py"), str(model), name, str(folder / "x.npy"), str(folder / "y.npy")]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ)
+    if done.returncode:
+        raise RuntimeError(done.stdout + done.stderr)
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def report(case: str, batch: int, dtype: str, child: dict[str, Any], peer: str, peer_us: float) -> list[dict[str, Any]]:
+    print(
+        f"{case} batch {batch} {dtype}: run {child['run_us']:.0f} µs, device {child['device_us']:.0f} µs, "
+        f"{peer or 'no peer'} {peer_us:.0f} µs, error {child['error']:.1e}, first answer {child['first_s']:.2f} s, "
+        f"{child['launches']} launches, {child['placement']}, arena {child['arena']}, cudnn loaded: {child['cudnn']}",
+        flush=True,
+    )
+    common = {
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": commit(),
+        "device": torch.cuda.get_device_name(),
+        "driver": child["driver"],
+        "triton": child["triton"],
+        "benchmark": "models",
+        "case": case,
+        "batch": batch,
+        "dtype": dtype,
+        "error": f"{child['error']:.2e}",
+        "peer": peer,
+        "peer_us": f"{peer_us:.1f}" if peer else "",
+    }
+    return [common | {"measure": m, "us": f"{child[m + '_us']:.1f}"} for m in ("run", "device")]
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE)
+    return os.environ.get("GOSSAMER_COMMIT") or done.stdout.strip() or "unknown"
+
+
+def append(path: Path, rows: list[dict[str, Any]]) -> None:
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""run_model.py MODEL INPUT X.npy Y.npy: runs a model on the GPU by Gossamer alone, checks the answer, times it, prints JSON.
+
+run_us: median of `run_with_iobinding` with input and output on the device, waited for. device_us: time per run of many
+queued behind one another. No zeros, no PyTorch, no cuDNN: the process's memory map says so.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+import gossamer
+
+
+def main() -> None:
+    model, name, x_path, y_path = sys.argv[1:5]
+    x, want = np.load(x_path), np.load(y_path).astype(np.float64)
+    started = time.perf_counter()
+    session = gossamer.InferenceSession(model, providers=["CUDAExecutionProvider"])
+    output = session.get_outputs()[0].name
+    got = session.run([output], {name: x})[0].astype(np.float64)
+    first_s = time.perf_counter() - started
+    error = float(np.linalg.norm(got - want) / np.linalg.norm(want))
+    limit = 2e-2 if x.dtype == np.float16 else 5e-3
+    assert error < limit, f"relative error {error}"
+    binding = session.io_binding()
+    binding.bind_ortvalue_input(name, gossamer.OrtValue.ortvalue_from_numpy(x, "cuda", 0))
+    binding.bind_output(output, "cuda")
+    session.run_with_iobinding(binding)
+    result = binding.get_outputs()[0]
+    binding.bind_ortvalue_output(output, result)
+    run_us = statistics.median(timed(lambda: session.run_with_iobinding(binding), 200)) * 1e6
+    again = result.numpy().astype(np.float64)
+    assert np.linalg.norm(again - got) <= 1e-6 * np.linalg.norm(got), "a replay gives another answer"
+    queued = gossamer.RunOptions()
+    queued.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    device_us = min(timed(lambda: many(session, binding, queued), 5)) / 100 * 1e6
+    maps = Path("/proc/self/maps").read_text()
+    program = session.program({name: x})
+    print(
+        json.dumps(
+            {
+                "run_us": run_us,
+                "device_us": device_us,
+                "first_s": first_s,
+                "error": error,
+                "launches": len(list(program.launches)),
+                "arena": f"{program.arena_bytes} ({program.arena_bytes / max(1, program.lower_bound_bytes):.3f} of the bound)",
+                "placement": session.placement().summary(),
+                "cudnn": "cudnn" in maps,
+                "driver": driver_version(),
+                "triton": version("triton"),
+            }
+        )
+    )
+
+
+def many(session: gossamer.InferenceSession, binding: gossamer.IOBinding, queued: gossamer.RunOptions) -> None:
+    for _ in range(99):
+        session.run_with_iobinding(binding, queued)
+    session.run_with_iobinding(binding)
+
+
+def timed(once: object, repeats: int) -> list[float]:
+    times = []
+    for _ in range(repeats + 10):
+        started = time.perf_counter()
+        once()  # type: ignore[operator]
+        times.append(time.perf_counter() - started)
+    return times[10:]
+
+
+def driver_version() -> str:
+    from gossamer.run import driver
+
+    return str(driver.call("cuDriverGetVersion"))
+
+
+if __name__ == "__main__":
+    main()

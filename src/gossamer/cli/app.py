@@ -1,0 +1,248 @@
+"""The commands with their options, and how errors leave the program.
+
+Exit status: 0 done; 1 the model cannot run here, or ran and is wrong; 2 the command line is wrong. Errors are one clear
+text on standard error; GOSSAMER_DEBUG=1 or more adds the traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gossamer import settings
+from gossamer.errors import GossamerError, InvalidArgument, NoSuchFile
+
+app = typer.Typer(
+    name="gossamer",
+    help="Run ONNX models on NVIDIA GPUs with nothing from NVIDIA but the driver.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+cache_app = typer.Typer(help="The compiled kernels kept on disk.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(cache_app, name="cache")
+
+
+class DeviceChoice(StrEnum):
+    """Where a model can be asked to run."""
+
+    CUDA = "cuda"
+    INTERPRETER = "interpreter"
+    NULL = "null"
+    CPU = "cpu"
+
+
+class ReferenceChoice(StrEnum):
+    """What results can be compared with."""
+
+    ONNXRUNTIME = "onnxruntime"
+
+
+Model = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="[NAME=]VALUE",
+        help="What to feed: a .npy file, a picture, 'random' (the default) or 'zeros'. "
+        "NAME may be left out where the model has one input.",
+    ),
+]
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-shape",
+        "-s",
+        metavar="[NAME=]1x3x224x224",
+        help="Shape of an input whose dimensions the model leaves open. An open first dimension alone is taken as 1.",
+    ),
+]
+Device = Annotated[
+    DeviceChoice | None,
+    typer.Option(help="Where to run; by default the GPU if there is one, else the CPU. GOSSAMER_DEVICE sets it too."),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", "-o", metavar="NAME=VALUE", help="Option of the CUDA provider, such as use_tf32=0 or strict=1."
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Seed of random inputs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Tolerance = Annotated[
+    float | None,
+    typer.Option(
+        help="Largest error allowed, relative to an output's largest magnitude; by default what its type makes likely."
+    ),
+]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from gossamer import __version__
+
+        typer.echo(f"gossamer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that stand before the command."""
+
+
+@app.command("run")
+def run_command(  # noqa: PLR0913, PLR0917 - a parameter for each option
+    model: Model,
+    inputs: Inputs = None,
+    input_shapes: Shapes = None,
+    device: Device = None,
+    options: Options = None,
+    compare: Annotated[
+        ReferenceChoice | None,
+        typer.Option(help="Run the model there too, print the largest errors, and fail beyond the tolerance."),
+    ] = None,
+    tolerance: Tolerance = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Runs; the time printed is the median of all but the first.")] = 1,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder to write the outputs to, one .npy file each.", show_default=False)
+    ] = None,
+) -> None:
+    """Run a model once and say what came out, how long it took, and where its nodes ran."""
+    from gossamer.cli.arguments import Request
+    from gossamer.cli.run_model import run_model
+
+    request = Request.parse(model, inputs, input_shapes, device, options, seed)
+    if not run_model(request, compare is not None, tolerance, repeat, output, as_json):
+        raise typer.Exit(1)
+
+
+@app.command("inspect")
+def inspect_command(  # noqa: PLR0917 - a parameter for each option
+    model: Model,
+    input_shapes: Shapes = None,
+    device: Device = None,
+    target: Annotated[
+        str, typer.Option(help="Architecture to build for, such as sm_90; by default the GPU's own, else sm_90.")
+    ] = "",
+    options: Options = None,
+    program: Annotated[bool, typer.Option("--program", help="Print the Program, one call a line.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say which nodes go where and why, how much memory they need, and what the GPU would do. Runs nothing."""
+    from gossamer.cli.arguments import Request
+    from gossamer.cli.inspect_model import inspect_model
+
+    request = Request.parse(model, None, input_shapes, device, options, 0)
+    if not inspect_model(request, target, with_program=program, as_json=as_json):
+        raise typer.Exit(1)
+
+
+@app.command("bench")
+def bench_command(  # noqa: PLR0913, PLR0917 - a parameter for each option
+    model: Model,
+    inputs: Inputs = None,
+    input_shapes: Shapes = None,
+    device: Device = None,
+    options: Options = None,
+    repeat: Annotated[int, typer.Option(min=3, help="Timed runs.")] = 100,
+    warmup: Annotated[int, typer.Option(min=2, help="Runs before them: compiling, then capturing CUDA graphs.")] = 10,
+    tolerance: Tolerance = None,
+    check: Annotated[bool, typer.Option(help="Check the answer against onnxruntime first.")] = True,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Measure the latency of a model, its inputs and outputs in device memory. The answer is checked first."""
+    from gossamer.cli.arguments import Request
+    from gossamer.cli.bench import bench_model
+
+    request = Request.parse(model, inputs, input_shapes, device, options, seed)
+    if not bench_model(request, repeat, warmup, check=check, tolerance=tolerance, as_json=as_json):
+        raise typer.Exit(1)
+
+
+@app.command("doctor")
+def doctor_command(as_json: AsJson = False) -> None:
+    """Say what is here, what is missing, and the one command to get it."""
+    from gossamer.cli.doctor import doctor
+
+    if not doctor(as_json):
+        raise typer.Exit(1)
+
+
+@cache_app.command("path")
+def cache_path_command() -> None:
+    """Print the folder. GOSSAMER_CACHE_DIR moves it."""
+    from gossamer.build import cache
+
+    typer.echo(str(cache.folder()))
+
+
+@cache_app.command("list")
+def cache_list_command(as_json: AsJson = False) -> None:
+    """List the kernels, the last used first."""
+    from gossamer.cli.kernel_cache import list_entries
+
+    list_entries(as_json)
+
+
+@cache_app.command("prune")
+def cache_prune_command(
+    max_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="Keep the last used up to this many bytes: 200M, 2G.")
+    ] = "",
+    days: Annotated[float | None, typer.Option(min=0, help="Remove what was not used for this many days.")] = None,
+) -> None:
+    """Remove kernels that were not used for long."""
+    from gossamer.cli.kernel_cache import prune
+
+    prune(max_size, days)
+
+
+@cache_app.command("clear")
+def cache_clear_command() -> None:
+    """Remove all kernels. They are compiled again when they are needed."""
+    from gossamer.cli.kernel_cache import clear
+
+    clear()
+
+
+def main() -> None:
+    """The program `gossamer`."""
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning  # type: ignore[assignment]  # reads only the first argument
+            app(prog_name="gossamer")
+    except GossamerError as error:
+        _show_error(error, "\n".join((str(error), *getattr(error, "__notes__", ()))))
+        sys.exit(2 if isinstance(error, InvalidArgument | NoSuchFile) else 1)
+    except ModuleNotFoundError as error:
+        from gossamer.cli.doctor import command_for
+
+        if error.name is None or (command := command_for(error.name)) is None:
+            raise
+        _show_error(error, f"this needs the package {error.name}, which is not installed: {command}")
+        sys.exit(1)
+
+
+def _show_error(error: BaseException, text: str) -> None:
+    print(f"gossamer: {text}", file=sys.stderr)
+    if settings.DEBUG():
+        traceback.print_exception(error)
+
+
+def _show_warning(message: Warning | str, *_: object) -> None:
+    print(f"gossamer: warning: {message}", file=sys.stderr)

@@ -1,0 +1,149 @@
+"""`gossamer doctor`: what is here, what is missing, and the one command to get it. cuDNN is not looked for."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from gossamer import __version__, settings
+
+PACKAGES: dict[str, dict[str, str]] = {
+    "": {
+        "numpy": "numpy",
+        "ml_dtypes": "ml_dtypes",
+        "cuda-bindings": "cuda",
+        "safetensors": "safetensors",
+        "rich": "rich",
+        "typer": "typer",
+    },
+    "compile": {"onnx": "onnx", "onnx-ir": "onnx_ir", "triton": "triton"},
+    "cpu": {"onnxruntime": "onnxruntime"},
+}
+"""Extra (empty: the base) → distribution → the module that it brings. As in pyproject.toml."""
+
+_EXTRAS = {"": "base", "compile": "from ONNX to GPU code", "cpu": "nodes that the GPU cannot take"}
+_NVIDIA_PCI_VENDOR = "0x10de"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. command: what to run to get what is missing, or nothing."""
+
+    subject: str
+    detail: str
+    good: bool = True
+    command: str = ""
+    required: bool = False
+
+
+def doctor(as_json: bool) -> bool:
+    """Print the report and say whether all that the base needs is here."""
+    findings = list(examine())
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings]))
+    else:
+        _show(findings)
+    return all(finding.good for finding in findings if finding.required)
+
+
+def command_for(module: str) -> str | None:
+    """The command that installs a module that Gossamer uses, None for other modules."""
+    for extra, distributions in PACKAGES.items():
+        if module.partition(".")[0] in distributions.values():
+            return _install(extra)
+    return None
+
+
+def examine() -> Iterator[Finding]:
+    """Everything that the report says, in order."""
+    yield Finding("gossamer", f"{__version__}, Python {platform.python_version()}, {platform.platform()}")
+    for extra, distributions in PACKAGES.items():
+        for distribution in distributions:
+            yield _package(distribution, extra)
+    yield from _gpus()
+    yield Finding("cuDNN", "not used, and not looked for")
+    yield _kernel_cache()
+    changed = [f"{name}={os.environ[name]}" for s in settings.SETTINGS.values() if os.environ.get(name := s.name)]
+    yield Finding("settings", ", ".join(changed) or "defaults (docs/env_vars.md)")
+
+
+def _install(extra: str) -> str:
+    return f"pip install 'gossamer[{extra}]'" if extra else "pip install gossamer"
+
+
+def _package(distribution: str, extra: str) -> Finding:
+    try:
+        version = importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(distribution, f"missing ({_EXTRAS[extra]})", False, _install(extra), required=not extra)
+    return Finding(distribution, version, required=not extra)
+
+
+def _gpus() -> Iterator[Finding]:
+    try:
+        from gossamer.run import driver
+    except ImportError as error:
+        yield Finding("NVIDIA driver", f"cannot be asked: {error}", False, _install(""))
+        return
+    missing = driver.why_unavailable()
+    if missing:
+        command, why = _driver_remedy()
+        yield Finding("NVIDIA driver", "; ".join((*missing, why)), False, command)
+        return
+    version: int = driver.call("cuDriverGetVersion", doing="asking for the driver's version")
+    yield Finding("NVIDIA driver", f"CUDA {version // 1000}.{version % 1000 // 10}")
+    for ordinal in range(driver.device_count()):
+        device = driver.device(ordinal)
+        free, total = device.memory()
+        target = device.target()
+        detail = f"{device.name}, {target.name}, {target.sm_count} multiprocessors, {free:,} of {total:,} bytes free"
+        yield Finding(f"GPU {ordinal}", detail)
+
+
+def _driver_remedy() -> tuple[str, str]:
+    """The command that gets a driver, and what speaks for it."""
+    vendors = [path.read_text().strip() for path in Path("/sys/bus/pci/devices").glob("*/vendor")]
+    if _NVIDIA_PCI_VENDOR not in vendors:
+        return "", "and this machine has no NVIDIA GPU: models run on the CPU, or with --device interpreter"
+    if any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv")):
+        return "docker run --gpus all ...", "in a container, the driver comes from the host"
+    try:
+        system = platform.freedesktop_os_release()
+    except OSError:
+        system = {}
+    if "ubuntu" in (system.get("ID", ""), *system.get("ID_LIKE", "").split()):
+        return "sudo ubuntu-drivers install", "this machine has an NVIDIA GPU"
+    return "", "this machine has an NVIDIA GPU; its driver is at https://www.nvidia.com/drivers"
+
+
+def _kernel_cache() -> Finding:
+    from gossamer.build import cache
+
+    folder, entries = cache.folder(), list(cache.entries())
+    detail = f"{folder}: {len(entries)} kernels, {sum(entry.nbytes for entry in entries):,} bytes"
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if os.access(nearest, os.W_OK):
+        return Finding("kernel cache", detail)
+    writable = "export GOSSAMER_CACHE_DIR=$HOME/gossamer-cache"
+    return Finding(
+        "kernel cache", f"{detail}; {nearest} cannot be written, so kernels compile in every process", False, writable
+    )
+
+
+def _show(findings: list[Finding]) -> None:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for finding in findings:
+        table.add_row("ok" if finding.good else "--", finding.subject, finding.detail)
+    console = Console(highlight=False, markup=False)
+    console.print(table)
+    commands = list(dict.fromkeys(finding.command for finding in findings if finding.command))
+    if commands:
+        console.print("\nTo get what is missing:", *commands, sep="\n  ")

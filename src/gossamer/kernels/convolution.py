@@ -1,0 +1,76 @@
+"""Conv and its fused forms: which kernel computes a convolution.
+
+`gossamer::FusedConv(X, W, B?, Z?)` is activation(conv(X, W) + B + Z): Conv's attributes, Z of the output's shape, `activation` a
+kind of `kernels.activations` and `activation_params` its parameters. In the domain `gossamer.nhwc` activations are N,
+spatial…, C, except X where `x_channels_first` is 1.
+"""
+
+from __future__ import annotations
+
+from gossamer.kernels.convolution_epilogue import Epilogue, epilogue_of
+from gossamer.kernels.convolution_gemm import convolve, extents_of, padded_channels
+from gossamer.kernels.convolution_geometry import Convolution, convolution_of
+from gossamer.kernels.convolution_tiles import choose_convolution_tiles
+from gossamer.kernels.convolution_weights import Packing, packed_filters
+from gossamer.kernels.depthwise import convolve_depthwise
+from gossamer.kernels.gemm_tiles import Tiles
+from gossamer.kernels.registry import Lowered, lowers
+from gossamer.model.node import CHANNELS_LAST, FUSED, Node
+from gossamer.program import Buffer, Call, Refusal, Target
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@lowers("Conv")
+@lowers("Conv", domain=CHANNELS_LAST)
+def lower_conv(node: Node, target: Target) -> Lowered:
+    """ONNX Conv (-1, -11, -22) over one to three spatial dimensions."""
+    return _lower(node, target)
+
+
+@lowers("FusedConv", domain=FUSED)
+@lowers("FusedConv", domain=CHANNELS_LAST)
+@lowers("FusedConv", domain="com.microsoft")
+def lower_fused_conv(node: Node, target: Target) -> Lowered:
+    """FusedConv of this package and of onnxruntime (com.microsoft-1)."""
+    return _lower(node, target)
+
+
+def _lower(node: Node, target: Target) -> Lowered:
+    refusal = refused(node)
+    if refusal is not None:
+        return refusal
+    epilogue, filters = epilogue_of(node), node.inputs[1]
+    if isinstance(epilogue, Refusal):
+        return epilogue
+    assert filters is not None
+    convolution = convolution_of(node)
+    if is_depthwise(convolution):
+        return convolve_depthwise(node, target, convolution.simplified(), epilogue, filters)
+    return _convolve(node, target, convolution.simplified(), epilogue, filters)
+
+
+def refused(node: Node) -> Refusal | None:
+    """Why there is no kernel for a Conv or ConvTranspose of these types and this rank."""
+    if node.x.dtype not in FLOATS:
+        return Refusal(f"{node.op_type} of {node.x.dtype} has no kernel")
+    if not 3 <= node.x.rank <= 5:
+        return Refusal(f"{node.op_type} over {node.x.rank - 2} spatial dimensions has no kernel")
+    return None
+
+
+def is_depthwise(convolution: Convolution) -> bool:
+    """Whether every group has one input channel, so that there is nothing to reduce but taps."""
+    return convolution.channels == 1 and convolution.groups > 1
+
+
+def _convolve(
+    node: Node, target: Target, convolution: Convolution, epilogue: Epilogue, filters: Buffer, tiles: Tiles | None = None
+) -> tuple[Call, ...]:
+    extents = extents_of(convolution)
+    tiles = tiles or choose_convolution_tiles(extents, node.x.dtype, target)
+    per_tap, row = padded_channels(extents, tiles.block_k)
+    taps = Packing.plain(extents.taps)
+    packing = Packing(extents.groups, extents.channels, extents.outputs, extents.taps, taps, per_tap, row)
+    packed, packing_calls = packed_filters(node, filters, packing, target)
+    return packing_calls + convolve(node, target, convolution, epilogue, tiles, packed)

@@ -1,0 +1,154 @@
+"""ConvTranspose and its fused form.
+
+Output o and input i meet at tap r where o + pad − r · dilation = i · stride. Outputs that are equal modulo the stride (a phase)
+see the same taps, and within a phase a transposed convolution is a plain one of stride 1 that steps backwards through the
+input. All phases run in one launch of `convolution_kernel`.
+
+`gossamer::FusedConvTranspose(X, W, B?, Z?)` is activation(convtranspose(X, W) + B + Z), like `gossamer::FusedConv`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import gcd
+
+import numpy as np
+
+from gossamer.kernels.convolution import refused
+from gossamer.kernels.convolution_epilogue import epilogue_of
+from gossamer.kernels.convolution_gemm import Phases, convolve, extents_of, padded_channels
+from gossamer.kernels.convolution_geometry import Activations, Convolution, Triple, Window, triple
+from gossamer.kernels.convolution_tiles import choose_convolution_tiles
+from gossamer.kernels.convolution_weights import Packing, packed_filters
+from gossamer.kernels.gemm_tiles import cdiv
+from gossamer.kernels.registry import Lowered, lowers
+from gossamer.model.node import CHANNELS_LAST, FUSED, Node
+from gossamer.program import Refusal, Target
+
+
+@lowers("ConvTranspose")
+@lowers("ConvTranspose", domain=CHANNELS_LAST)
+@lowers("FusedConvTranspose", domain=FUSED)
+@lowers("FusedConvTranspose", domain=CHANNELS_LAST)
+def lower_conv_transpose(node: Node, target: Target) -> Lowered:
+    """ONNX ConvTranspose (-1, -11, -22) over one to three spatial dimensions."""
+    refusal = refused(node)
+    if refusal is not None:
+        return refusal
+    epilogue, filters = epilogue_of(node), node.inputs[1]
+    if isinstance(epilogue, Refusal):
+        return epilogue
+    assert filters is not None
+    convolution, axes = _phased(node)
+    extents = extents_of(convolution)
+    tiles = choose_convolution_tiles(extents, node.x.dtype, target)
+    per_tap, row = padded_channels(extents, tiles.block_k)
+    taps = _tap_table(axes)
+    kernel = axes[0].kernel * axes[1].kernel * axes[2].kernel
+    packing = Packing(extents.groups, extents.channels, extents.outputs, kernel, taps, per_tap, row, transposed=True)
+    packed, packing_calls = packed_filters(node, filters, packing, target)
+    return packing_calls + convolve(node, target, convolution, epilogue, tiles, packed, _phases(node, axes, convolution.y.extents))
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One spatial dimension of a transposed convolution. pad: what is cut off before output 0."""
+
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
+
+    @property
+    def tap_step(self) -> int:
+        """From one tap of a phase to its next."""
+        return self.stride // gcd(self.stride, self.dilation)
+
+    @property
+    def most_taps(self) -> int:
+        """Of any phase."""
+        return cdiv(self.kernel, self.tap_step)
+
+    @property
+    def dilation_within(self) -> int:
+        """Input elements between two taps of a phase: later taps see earlier inputs."""
+        return -(self.dilation // gcd(self.stride, self.dilation))
+
+    def taps(self, phase: int) -> tuple[int, ...]:
+        """The taps that outputs ≡ phase (mod stride) see."""
+        return tuple(r for r in range(self.kernel) if (phase + self.pad - r * self.dilation) % self.stride == 0)
+
+    def origin(self, phase: int) -> int:
+        """The input that output `phase` sees through the phase's first tap."""
+        taps = self.taps(phase)
+        return (phase + self.pad - taps[0] * self.dilation) // self.stride if taps else 0
+
+
+def _phased(node: Node) -> tuple[Convolution, tuple[Axis, Axis, Axis]]:
+    """The convolution that every phase is, with the taps of the phase that has most, and the axes."""
+    weight = node.inputs[1]
+    assert weight is not None
+    x, y = Activations.of(node.x.shape, node.channels_last), Activations.of(node.y.shape, node.channels_last)
+    depth, rows, columns = axes = _axes(node, weight.shape[2:], x.extents, y.extents)
+    kernel = (depth.most_taps, rows.most_taps, columns.most_taps)
+    dilations = (depth.dilation_within, rows.dilation_within, columns.dilation_within)
+    window = Window(kernel, (1, 1, 1), (0, 0, 0), dilations)
+    rank = max(1, weight.rank - 2)
+    return Convolution(node.x.shape[0], node.attribute("group", 1), rank, x, y, window), axes
+
+
+def _axes(node: Node, kernel: tuple[int, ...], x: Triple, y: Triple) -> tuple[Axis, Axis, Axis]:
+    spatial = len(kernel)
+    kernels = triple(kernel, 1)
+    strides = triple(node.attribute("strides", (1,) * spatial), 1)
+    dilations = triple(node.attribute("dilations", (1,) * spatial), 1)
+    extra = triple(node.attribute("output_padding", (0,) * spatial), 0)
+    mode, given = node.attribute("auto_pad", "NOTSET"), node.attribute("pads", (0,) * 2 * spatial)
+    pads = triple(given[:spatial], 0)
+    if mode in ("SAME_UPPER", "SAME_LOWER") or node.attribute("output_shape", ()):
+        # ONNX: what the full result has beyond the output's extents is cut off, by halves.
+        full = [(size - 1) * stride + more + (taps - 1) * gap + 1
+                for size, stride, more, taps, gap in zip(x, strides, extra, kernels, dilations, strict=True)]  # fmt: skip
+        totals = [max(0, have - want) for have, want in zip(full, y, strict=True)]
+        pads = triple([total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals], 0)
+    elif mode == "VALID":
+        pads = (0, 0, 0)
+    depth, rows, columns = map(Axis, kernels, strides, dilations, pads)
+    return depth, rows, columns
+
+
+def _phase_numbers(axes: tuple[Axis, Axis, Axis]) -> list[Triple]:
+    """The phases in the order in which the kernel numbers them."""
+    depth, rows, columns = axes
+    return list(product(range(depth.stride), range(rows.stride), range(columns.stride)))
+
+
+def _tap_table(axes: tuple[Axis, Axis, Axis]) -> tuple[tuple[int, ...], ...]:
+    """For each phase, which tap of the whole filter each tap of its window is; -1 where the window has one too many."""
+    depth, rows, columns = axes
+
+    def of(t: int, r: int, s: int) -> int:
+        return -1 if -1 in (t, r, s) else (t * rows.kernel + r) * columns.kernel + s
+
+    def window(axis: Axis, phase: int) -> tuple[int, ...]:
+        taps = axis.taps(phase)
+        return taps + (-1,) * (axis.most_taps - len(taps))
+
+    return tuple(
+        tuple(of(*taps) for taps in product(*map(window, axes, phases))) for phases in _phase_numbers(axes)
+    )
+
+
+def _phases(node: Node, axes: tuple[Axis, Axis, Axis], y: Triple) -> Phases:
+    rows = tuple(
+        (*(axis.origin(phase) for axis, phase in zip(axes, phases, strict=True)), *phases,
+         *(len(axis.taps(phase)) for axis, phase in zip(axes, phases, strict=True)))
+        for phases in _phase_numbers(axes)
+    )  # fmt: skip
+    table = np.array(rows, np.int32)
+    constant = node.constant_buffer(f"convolution phases {rows}", table.shape, "int32", lambda: table)
+    depth, height, width = axes
+    strides = (depth.stride, height.stride, width.stride)
+    cells = (cdiv(y[0], strides[0]), cdiv(y[1], strides[1]), cdiv(y[2], strides[2]))
+    return Phases(len(rows), cells, strides, constant)

@@ -1,0 +1,172 @@
+"""Depthwise convolution: one input channel per group. Memory is the bound, so it is a stencil and no matrix product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+import triton
+import triton.language as tl
+
+from gossamer.kernels.convolution_epilogue import Epilogue
+from gossamer.kernels.convolution_geometry import Convolution
+from gossamer.kernels.convolution_pixels import finish, pixel_coordinates, pixel_offset
+from gossamer.kernels.gemm_tiles import cdiv
+from gossamer.kernels.launch import launch
+from gossamer.model.node import Node
+from gossamer.program import Buffer, Call, Target
+
+MAX_UNROLLED = 64
+"""Taps up to which the loop over them is unrolled: all their loads are then under way at once."""
+
+
+@triton.jit
+def add_tap(
+    acc, x_pixels, d, h, w, tap, w_at, kept, x_strides, x_extents, dilations, w_tap_stride,
+    KERNEL: tl.constexpr, RANK: tl.constexpr, PADDED: tl.constexpr, ALIGN: tl.constexpr, W_ALIGN: tl.constexpr,
+):  # fmt: skip
+    """acc + x[window at tap] · w[tap]; x_pixels, d, h, w: addresses and coordinates of the first tap."""
+    t, r, s = tap // (KERNEL[1] * KERNEL[2]), tap // KERNEL[2] % KERNEL[1], tap % KERNEL[2]
+    inside = kept
+    if PADDED:
+        if RANK >= 3:
+            inside &= ((d + t * dilations[0] >= 0) & (d + t * dilations[0] < x_extents[0]))[:, None]
+        if RANK >= 2:
+            inside &= ((h + r * dilations[1] >= 0) & (h + r * dilations[1] < x_extents[1]))[:, None]
+        inside &= ((w + s * dilations[2] >= 0) & (w + s * dilations[2] < x_extents[2]))[:, None]
+    shift = t * dilations[0] * x_strides[1] + r * dilations[1] * x_strides[2] + s * dilations[2] * x_strides[3]
+    x = tl.load(x_pixels + shift * ALIGN, mask=inside, other=0.0).to(acc.dtype)
+    return acc + x * tl.load(w_at + tap * (w_tap_stride * W_ALIGN), mask=kept, other=0.0).to(acc.dtype)
+
+
+@triton.jit
+def depthwise_kernel(
+    x_ptr, w_ptr, bias_ptr, z_ptr, y_ptr, n_pixels, n_outputs, x_strides, x_channel_stride, x_extents, y_strides, y_channel_stride,
+    y_extents, w_tap_stride, w_channel_stride, strides, pads, dilations, alpha, beta,
+    KERNEL: tl.constexpr, RANK: tl.constexpr, PADDED: tl.constexpr, WIDE: tl.constexpr, UNROLLED: tl.constexpr,
+    MULTIPLIER: tl.constexpr, X_ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, W_ALIGN: tl.constexpr, KIND: tl.constexpr,
+    BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """y[n, k, o] = KIND(Σ over taps of x[n, k / MULTIPLIER, o · strides − pads + tap · dilations] · w[k, tap] + bias[k] + z[n, k, o]).
+
+    The strides of x, n_outputs with the strides of y, and w_tap_stride are in units of X_ALIGN, Y_ALIGN and W_ALIGN elements.
+    """
+    columns = tl.cdiv(n_outputs * Y_ALIGN, BLOCK_C)
+    line = tl.program_id(0) // columns
+    pixel = (line.to(tl.int64) if WIDE else line) * BLOCK_P + tl.arange(0, BLOCK_P)
+    channel = tl.program_id(0) % columns * BLOCK_C + tl.arange(0, BLOCK_C)
+    if WIDE:
+        channel = channel.to(tl.int64)
+    channel_mask = channel < n_outputs * Y_ALIGN
+    image, z, p, q = pixel_coordinates(pixel, y_extents, RANK)
+    d, h, w = z * strides[0] - pads[0], p * strides[1] - pads[1], q * strides[2] - pads[2]
+    x_pixels = x_ptr + pixel_offset(image, d, h, w, x_strides, X_ALIGN)[:, None]
+    x_pixels += (channel // MULTIPLIER * x_channel_stride)[None, :]
+    # One vector per thread and tap, where x's is: a row of filters would have to be passed around between threads.
+    w_at = w_ptr + (channel * w_channel_stride)[None, :] + tl.zeros((BLOCK_P, 1), tl.int32)
+    mask = (pixel < n_pixels)[:, None] & channel_mask[None, :]
+    acc = tl.zeros((BLOCK_P, BLOCK_C), tl.float64 if x_ptr.dtype.element_ty == tl.float64 else tl.float32)
+    if UNROLLED:
+        for tap in tl.static_range(KERNEL[0] * KERNEL[1] * KERNEL[2]):
+            acc = add_tap(acc, x_pixels, d, h, w, tap, w_at, mask, x_strides, x_extents, dilations,
+                          w_tap_stride, KERNEL, RANK, PADDED, X_ALIGN, W_ALIGN)  # fmt: skip
+    else:
+        for tap in range(KERNEL[0] * KERNEL[1] * KERNEL[2]):
+            acc = add_tap(acc, x_pixels, d, h, w, tap, w_at, mask, x_strides, x_extents, dilations,
+                          w_tap_stride, KERNEL, RANK, PADDED, X_ALIGN, W_ALIGN)  # fmt: skip
+    at = pixel_offset(image, z, p, q, y_strides, Y_ALIGN)[:, None] + channel[None, :] * y_channel_stride
+    acc = finish(acc, channel[None, :], channel_mask[None, :], at, mask, bias_ptr, z_ptr, alpha, beta, KIND)
+    tl.store(y_ptr + at, acc.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """One program computes pixels × channels output elements."""
+
+    pixels: int
+    channels: int
+    num_warps: int
+
+
+def choose_patch(pixels: int, channels: int, itemsize: int, channels_last: bool, target: Target) -> Patch:
+    """Threads side by side along what is contiguous, 16 bytes each; patches small enough to occupy the device."""
+    if target.interpreted:
+        wide = min(4096, _power_of_two(channels))
+        return Patch(min(2**18 // wide, _power_of_two(pixels)), wide, 4)
+    if not channels_last:
+        block = min(1024, max(128, _power_of_two(pixels)))
+        while block > 128 and cdiv(pixels, block) * channels < 4 * target.sm_count:
+            block //= 2
+        return Patch(block, 1, 4)
+    wide = min(64, _power_of_two(channels))
+    vector = max(1, 16 // itemsize)
+    for elements, num_warps in ((64 * wide, 8), (32 * wide, 4), (16 * wide, 4), (8 * wide, 2)):
+        block = max(1, elements // wide)
+        enough = cdiv(pixels, block) * cdiv(channels, wide) >= 4 * target.sm_count
+        if enough and elements >= 32 * num_warps * vector:
+            return Patch(block, wide, num_warps)
+    return Patch(max(1, 32 * 2 * vector // wide), wide, 2)
+
+
+def convolve_depthwise(
+    node: Node, target: Target, convolution: Convolution, epilogue: Epilogue, filters: Buffer, patch: Patch | None = None
+) -> tuple[Call, ...]:
+    """The launch of a convolution whose groups have one input channel. filters: ONNX's [K, 1, taps…]."""
+    x, y, window = convolution.x, convolution.y, convolution.window
+    patch = patch or choose_patch(convolution.pixels, y.channels, node.x.itemsize, y.channels_last, target)
+    x_align, y_align = x.alignment(x.channels), y.alignment(y.channels)
+    weights, w_strides = _by_tap(node, filters, window.taps, y.channels)
+    w_align = gcd(16, w_strides[0])
+    return (
+        launch(
+            depthwise_kernel,
+            (cdiv(convolution.pixels, patch.pixels) * cdiv(y.channels, patch.channels),),
+            writes=node.y,
+            num_warps=patch.num_warps,
+            inplace=epilogue.inplace(node.y, node.x, weights),
+            x_ptr=node.x,
+            w_ptr=weights,
+            y_ptr=node.y,
+            n_pixels=convolution.pixels,
+            n_outputs=y.channels // y_align,
+            x_strides=x.units(x_align),
+            x_channel_stride=x.channel_stride,
+            x_extents=x.extents,
+            y_strides=y.units(y_align),
+            y_channel_stride=y.channel_stride,
+            y_extents=y.extents,
+            w_tap_stride=w_strides[0] // w_align,
+            w_channel_stride=w_strides[1],
+            strides=window.strides,
+            pads=window.pads,
+            dilations=window.dilations,
+            **epilogue.arguments(),
+            KERNEL=window.kernel,
+            RANK=convolution.rank,
+            PADDED=convolution.padded,
+            WIDE=convolution.wide,
+            UNROLLED=window.taps <= MAX_UNROLLED,
+            MULTIPLIER=convolution.outputs,
+            X_ALIGN=x_align,
+            Y_ALIGN=y_align,
+            W_ALIGN=w_align,
+            BLOCK_P=patch.pixels,
+            BLOCK_C=patch.channels,
+        ),
+    )
+
+
+def _by_tap(node: Node, filters: Buffer, taps: int, channels: int) -> tuple[Buffer, tuple[int, int]]:
+    """The filters with channels contiguous, and their strides (tap, channel); as they are where they are not constant."""
+    if taps == 1 or not node.is_constant(filters):
+        return filters, (1, taps)
+
+    def by_tap(array: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(array.reshape(channels, taps).T)
+
+    return node.derived(filters, "by tap", (taps, channels), filters.dtype, by_tap), (channels, 1)
+
+
+def _power_of_two(extent: int) -> int:
+    return 1 << max(0, extent - 1).bit_length()

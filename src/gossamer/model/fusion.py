@@ -1,0 +1,89 @@
+"""What passes that merge nodes into one have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from gossamer.model.activation_forms import Activation, Match
+from gossamer.model.edit import erase, replace, static_shape
+from gossamer.model.node import FUSED
+
+
+_FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
+
+
+def is_float(value: ir.Value) -> bool:
+    """Whether the value has a type that products and convolutions have kernels for."""
+    return value.dtype in _FLOATS
+
+
+def is_exact(match: Match, value: ir.Value) -> bool:
+    """Kernels take an activation's parameters in fp32: whether that is the value's precision, or loses nothing."""
+    return value.dtype != ir.DataType.DOUBLE or all(float(np.float32(p)) == p for p in match.activation.parameters)
+
+
+def sole_reader(value: ir.Value) -> ir.Node | None:
+    """The node that alone reads the value, once and in the same graph; None where the value is an output of the graph."""
+    uses = value.uses()
+    if len(uses) != 1 or value.is_graph_output():
+        return None
+    (use,) = uses
+    return use.node if use.node.graph is value.graph else None
+
+
+def other_input(node: ir.Node, value: ir.Value) -> ir.Value | None:
+    """Of a node with two inputs, the one that is not `value`."""
+    if len(node.inputs) != 2:
+        return None
+    first, second = node.inputs
+    return second if first is value else first
+
+
+def residual_after(value: ir.Value) -> tuple[ir.Node, ir.Value] | None:
+    """The Add (or Sum of two) that alone reads `value`, and what it adds, where that has the same static shape and type."""
+    add = sole_reader(value)
+    if add is None or add.domain != "" or add.op_type not in ("Add", "Sum"):
+        return None
+    residual = other_input(add, value)
+    shape = static_shape(value)
+    if residual is None or shape is None or static_shape(residual) != shape or residual.dtype != value.dtype:
+        return None
+    return add, residual
+
+
+def activation_attributes(activation: Activation) -> list[ir.Attr]:
+    """The attributes of a fused operator that carry its activation."""
+    attributes = [ir.AttrString("activation", activation.kind)]
+    if activation.parameters:
+        attributes.append(ir.AttrFloat32s("activation_params", activation.parameters))
+    return attributes
+
+
+def fuse(
+    model: ir.Model,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    attributes: Iterable[ir.Attr],
+    replaced: Sequence[ir.Node],
+) -> ir.Node:
+    """One operator of our own domain in the place of `replaced`, nodes in order of which only the last is read by others."""
+    last = replaced[-1]
+    old = last.outputs[0]
+    kept = list(inputs)
+    while kept and kept[-1] is None:
+        kept.pop()
+    fused = ir.Node(FUSED, op_type, kept, attributes, num_outputs=1, name=replaced[0].name)  # ir.node converts slowly
+    new = fused.outputs[0]
+    assert last.graph is not None
+    last.graph.insert_before(last, fused)
+    name, old_is_output = old.name, old.is_graph_output()
+    replace(old, new)
+    if not old_is_output:
+        old.name, new.name = None, name
+    for node in reversed(replaced):
+        erase(node)
+    model.opset_imports.setdefault(FUSED, 1)
+    return fused

@@ -1,0 +1,182 @@
+"""Cases of Gather, GatherElements, GatherND, ScatterElements and ScatterND."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from cases.node_case import MOVED_DTYPES, NodeCase, ints, random_array
+
+REDUCED_DTYPES = ["float16", "bfloat16", "float32", "float64", "int32", "int64", "uint8"]
+
+
+def _indices(detail: str, extent: int, *shape: int, dtype: str = "int64") -> np.ndarray:
+    """Indices into an axis, negative ones among them."""
+    return np.random.default_rng(zlib.crc32(detail.encode())).integers(-extent, extent, shape).astype(dtype)
+
+
+def _gather(detail: str, x: np.ndarray, indices: np.ndarray, *constants: int, axis: int = 0) -> NodeCase:
+    return NodeCase(f"Gather-{detail}", "Gather", [x, indices], {"axis": axis}, opset=13, constants=constants)
+
+
+def _gathers() -> list[NodeCase]:
+    x = random_array("gather", (5, 6, 7))
+    return [
+        *(_gather(f"axis_{a}", x, _indices("a", x.shape[a], 2, 9), axis=a) for a in (0, 1, 2, -1)),
+        *(_gather(dtype, random_array("x", (9, 40), dtype), _indices(dtype, 9, 20)) for dtype in MOVED_DTYPES),
+        _gather("int32", x, _indices("b", 5, 4, dtype="int32")),
+        _gather("scalar", x, np.array(-2), axis=1),
+        _gather("scalar_constant", x, np.array(-2), 1, axis=1),
+        _gather("scalar_constant_view", random_array("x", (4, 8)), np.array(2), 1),
+        _gather("constant", x, ints(0, 2), 1, axis=2),
+        _gather("empty", x, np.zeros((0, 2), np.int64)),
+        _gather("vector", random_array("x", (100,)), _indices("v", 100, 300)),
+        NodeCase(
+            "Gather-out_of_range",
+            "Gather",
+            [x, ints(0, 5, -6, 2**40, -1)],
+            want=lambda: [np.stack([x[0], x[0] * 0, x[0] * 0, x[0] * 0, x[4]])],
+        ),
+    ]
+
+
+def _element_shapes() -> list[tuple[str, tuple[int, ...], tuple[int, ...], int]]:
+    """(name, shape of x, shape of the indices, axis)."""
+    return [
+        ("axis_0", (5, 6, 7), (3, 6, 7), 0),
+        ("axis_1", (5, 6, 7), (5, 4, 7), 1),
+        ("axis_2", (5, 6, 7), (5, 6, 2), -1),
+        ("smaller", (5, 6, 7), (2, 3, 4), 1),
+        ("vector", (200,), (50,), 0),
+        ("no_indices", (5, 6), (0, 6), 0),
+    ]
+
+
+def _gather_elements() -> list[NodeCase]:
+    def case(detail: str, x: np.ndarray, indices: np.ndarray, axis: int) -> NodeCase:
+        return NodeCase(f"GatherElements-{detail}", "GatherElements", [x, indices], {"axis": axis}, opset=13)
+
+    cases = [case(n, random_array("x", s), _indices(n, s[a], *i), a) for n, s, i, a in _element_shapes()]
+    cases.append(case("more", random_array("x", (3, 4)), _indices("more", 4, 3, 90, dtype="int32"), 1))
+    cases += [case(d, random_array("x", (3, 5), d), _indices(d, 5, 3, 2), 1) for d in MOVED_DTYPES]
+    x = random_array("x", (3, 2))
+    missing = np.array([[0, 3], [-3, -4]])
+    cases.append(
+        NodeCase(
+            "GatherElements-out_of_range",
+            "GatherElements",
+            [x, missing],
+            want=lambda: [np.array([[x[0, 0], 0], [x[0, 0], 0]], np.float32)],
+        )
+    )
+    return cases
+
+
+def _tuples(detail: str, extents: tuple[int, ...], *shape: int) -> np.ndarray:
+    return np.stack([_indices(f"{detail}{i}", extent, *shape) for i, extent in enumerate(extents)], axis=-1)
+
+
+def _gather_nds() -> list[NodeCase]:
+    def case(detail: str, x: np.ndarray, indices: np.ndarray, batch_dims: int = 0) -> NodeCase:
+        return NodeCase(f"GatherND-{detail}", "GatherND", [x, indices], {"batch_dims": batch_dims}, opset=13)
+
+    x = random_array("nd", (2, 3, 4, 5))
+    return [
+        case("rows", x, _tuples("a", (2,), 7)),
+        case("pairs", x, _tuples("b", (2, 3), 3, 5)),
+        case("elements", x, _tuples("c", (2, 3, 4, 5), 40)),
+        case("batch_1", x, _tuples("d", (3,), 2, 6), 1),
+        case("batch_2", x, _tuples("e", (4, 5), 2, 3, 6), 2),
+        case("one_tuple", x, _tuples("f", (2, 3))),
+        *(case(d, random_array("x", (3, 4, 9), d), _tuples(d, (3, 4), 5)) for d in MOVED_DTYPES),
+    ]
+
+
+def _unique(detail: str, extents: tuple[int, ...], count: int) -> np.ndarray:
+    """Distinct index tuples, some with negative members."""
+    rng = np.random.default_rng(zlib.crc32(detail.encode()))
+    flat = rng.permutation(int(np.prod(extents)))[:count]
+    return np.stack(
+        [
+            np.where(rng.random(count) < 0.3, i - n, i)
+            for i, n in zip(np.unravel_index(flat, extents), extents, strict=True)
+        ],
+        -1,
+    )
+
+
+def _scatter_elements() -> list[NodeCase]:
+    def case(
+        detail: str, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, axis: int, opset: int = 18, **rest: Any
+    ) -> NodeCase:
+        op_type = "Scatter" if opset < 11 else "ScatterElements"
+        return NodeCase(f"{op_type}-{detail}", op_type, [x, indices, updates], {"axis": axis, **rest}, opset=opset)
+
+    cases = []
+    for name, shape, index_shape, axis in _element_shapes():
+        order = random_array("order", (*index_shape[:axis], shape[axis], *index_shape[axis:][1:])).argsort(axis)
+        indices = np.take(order, np.arange(index_shape[axis]), axis) - shape[axis]
+        x, updates = random_array("x", shape), random_array("u", index_shape)
+        cases.append(case(name, x, indices, updates, axis))
+        repeated = _indices(name, shape[axis], *index_shape)
+        cases += [case(f"{name}_{r}", x, repeated, updates, axis, reduction=r) for r in ("add", "mul", "max", "min")]
+    cases.append(case("old", random_array("x", (3, 5)), ints(1, 3)[None], random_array("u", (1, 2)), 1, 9))
+    cases += [
+        case(d, random_array("x", (3, 5), d), np.array([[1, -2], [0, 4], [-5, 1]]), random_array("u", (3, 2), d), 1)
+        for d in MOVED_DTYPES
+    ]
+    cases += [_reduced(d, r) for d in REDUCED_DTYPES for r in ("add", "mul", "max", "min")]
+    cases.append(_out_of_range())
+    return cases
+
+
+def _reduced(dtype: str, reduction: str) -> NodeCase:
+    """onnxruntime lacks some of these types; NumPy's unbuffered ufuncs do the same loop."""
+    x, updates = (random_array(n, (3, 4), dtype) for n in ("x", "updates"))
+    indices = np.array([[0, 1, 0, -4], [2, 2, 2, 2], [3, 2, 1, 0]], np.int32)
+    ufunc = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
+    want = x.astype(np.float32) if x.dtype in (np.float16, ml_dtypes.bfloat16) else x.copy()
+    ufunc.at(want, (np.arange(3)[:, None], indices), updates.astype(want.dtype))
+    want = want.astype(x.dtype)
+    return NodeCase(
+        f"ScatterElements-{reduction}_{dtype}",
+        "ScatterElements",
+        [x, indices, updates],
+        {"axis": 1, "reduction": reduction},
+        opset=18,
+        want=lambda: [want],
+    )
+
+
+def _out_of_range() -> NodeCase:
+    x, updates = random_array("x", (4,)), random_array("u", (3,))
+    want = np.array([x[0], x[1], updates[1], x[3]])
+    return NodeCase(
+        "ScatterElements-out_of_range", "ScatterElements", [x, ints(4, 2, -5), updates], want=lambda: [want]
+    )
+
+
+def _scatter_nds() -> list[NodeCase]:
+    def case(detail: str, x: np.ndarray, indices: np.ndarray, **attributes: Any) -> NodeCase:
+        updates = random_array("u", (*indices.shape[:-1], *x.shape[indices.shape[-1] :]), x.dtype.name)
+        return NodeCase(f"ScatterND-{detail}", "ScatterND", [x, indices, updates], attributes, opset=18)
+
+    x = random_array("nd", (4, 3, 5, 6))
+    cases = [
+        case("rows", x, _unique("a", (4,), 2)),
+        case("pairs", x, _unique("b", (4, 3), 6).reshape(2, 3, 2)),
+        case("elements", x, _unique("c", (4, 3, 5, 6), 50)),
+        case("no_updates", x, np.zeros((0, 2), np.int64)),
+        *(case(d, random_array("x", (3, 4, 9), d), _unique(d, (3, 4), 5)) for d in MOVED_DTYPES),
+    ]
+    for reduction in ("add", "mul", "max", "min"):
+        cases.append(case(f"rows_{reduction}", x, _tuples("a", (4,), 9), reduction=reduction))
+        cases.append(case(f"pairs_{reduction}", x, _tuples("b", (4, 3), 3, 5), reduction=reduction))
+        cases.append(case(f"elements_{reduction}", x, _tuples("c", x.shape, 90), reduction=reduction))
+    return cases
+
+
+CASES = [*_gathers(), *_gather_elements(), *_gather_nds(), *_scatter_elements(), *_scatter_nds()]

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from cases import convolution as cases
+
+import harness
+from gossamer.errors import UnsupportedModel
+from gossamer.kernels import convolution, convolution_geometry, convolution_transpose, depthwise
+from gossamer.kernels.depthwise import Patch
+from gossamer.kernels.gemm_tiles import Tiles
+from gossamer.program import Target
+
+ORACLED = [
+    case
+    for case in cases.CASES
+    if case.domain in ("", "com.microsoft") and case.dtype is np.float32 and case.constants
+    and case.name != "same_dilated"  # onnxruntime has no dilations with auto_pad
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=str)
+def test_convolution(case: cases.Case) -> None:
+    case.check("interpreter")
+
+
+@pytest.mark.parametrize("case", ORACLED, ids=str)
+def test_reference_agrees_with_onnxruntime(case: cases.Case) -> None:
+    """What the cases call right is right. onnxruntime's reading of output_shape without SAME_UPPER is the text's, too."""
+    (want,) = harness.ort(*case.model())
+    harness.assert_close(case.want(), want, case.reduction)
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
+    splits = request.param
+    for module in (convolution, convolution_transpose):
+        monkeypatch.setattr(module, "choose_convolution_tiles", lambda *_: Tiles(16, 16, 16, 4, 1, splits=splits))
+    monkeypatch.setattr(depthwise, "choose_patch", lambda *_: Patch(16, 4, 4))
+    yield
+
+
+SMALL = [
+    case
+    for case in (*cases.PLAIN, *cases.DEPTHWISE, *cases.TRANSPOSED, *cases.FUSED, *cases.typed(np.float16, ["relu"]))
+    if case.name in ("groups", "same_upper", "pointwise", "few_channels", "3d", "relu", "no_bias", "2x2_stride_2", "depthwise")
+]
+
+
+@pytest.mark.parametrize("small_tiles", [1, 2, 5], ids=lambda n: f"splits{n}", indirect=True)
+@pytest.mark.parametrize("case", SMALL, ids=str)
+def test_many_small_tiles_and_split_k_give_the_same(case: cases.Case, small_tiles: None) -> None:
+    case.check("interpreter")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c for c in (*cases.PLAIN, *cases.DEPTHWISE, *cases.TRANSPOSED) if c.name in ("3x3", "few_channels", "3d", "pointwise", "depthwise")],
+    ids=str,
+)
+def test_64_bit_offsets_give_the_same(case: cases.Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images of 2³¹ elements take this way; a small one stands in for them here, real ones are in the GPU tests."""
+    monkeypatch.setattr(convolution_geometry.Convolution, "wide", property(lambda _: True))
+    model, _ = case.model()
+    (kernel,) = (k for k in harness.kernels_of(model, "interpreter") if "pack" not in k.function)
+    assert dict(kernel.constants)["WIDE"] is True
+    case.check("interpreter")
+
+
+@pytest.mark.parametrize("name", ["3x3", "depthwise", "2x2_stride_2"])
+def test_an_empty_batch_gives_an_empty_result(name: str) -> None:
+    case = next(c for c in (*cases.PLAIN, *cases.DEPTHWISE, *cases.TRANSPOSED) if c.name == name)
+    dataclasses.replace(case, x=(0, *case.x[1:])).check("interpreter")
+
+
+@pytest.mark.parametrize("case", [c for c in (*cases.PLAIN, *cases.TRANSPOSED) if c.name in ("groups", "3x3_stride_2")], ids=str)
+def test_what_is_not_in_the_window_does_not_matter(case: cases.Case) -> None:
+    """NaN and infinities reach only the outputs that see them: neither other groups nor taps that do not exist."""
+    x, w, b = case.inputs()
+    x[0, 1, 2, 2], x[-1, -1, 0, 3] = np.nan, np.inf
+    w = np.abs(w)
+    types = [(harness.tensor_type(x), (y := case.want()).shape)]
+    if case.domain:
+        types, x = [(types[0][0], cases.channels_last(y).shape)], cases.channels_last(x)
+    (got,) = harness.run_node(case.op_type, [x, w, b], case.attributes, domain=case.domain, constants=(1, 2), output_types=types)
+    clean = np.moveaxis(x, -1, 1) if case.domain else x
+    compute = cases.transposed_convolution if case.transposed else cases.convolution
+    reached = ~np.isfinite(compute(np.where(np.isfinite(clean), 0.0, np.nan), w.astype(np.float64), case.attributes))
+    exact = compute(np.where(np.isfinite(clean), clean, 0.0).astype(np.float64), w.astype(np.float64), case.attributes)
+    exact += b.reshape(-1, 1, 1)
+    got = np.moveaxis(got, -1, 1) if case.domain else got
+    np.testing.assert_array_equal(~np.isfinite(got), reached)
+    harness.assert_close(np.where(reached, 0, got), np.where(reached, 0, exact).astype(np.float32), case.reduction)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint8])
+def test_integers_are_refused_with_a_reason(dtype: type) -> None:
+    x, w = np.ones((1, 4, 5, 5), dtype), np.ones((4, 4, 3, 3), dtype)
+    types = [(harness.tensor_type(x), (1, 4, 3, 3))]
+    with pytest.raises(UnsupportedModel, match=f"Conv of {np.dtype(dtype).name} has no kernel"):
+        harness.run_node("Conv", [x, w], output_types=types)
+
+
+def test_unknown_activations_and_ranks_are_refused_with_a_reason() -> None:
+    x, w = np.ones((1, 4, 5, 5), np.float32), np.ones((4, 4, 3, 3), np.float32)
+    types = [(1, (1, 4, 3, 3))]
+    with pytest.raises(UnsupportedModel, match="no activation 'Swash'"):
+        harness.run_node("FusedConv", [x, w], {"activation": "Swash"}, domain="com.microsoft", output_types=types)
+    x, w = np.ones((1, 2, 3, 3, 3, 3), np.float32), np.ones((2, 2, 1, 1, 1, 1), np.float32)
+    with pytest.raises(UnsupportedModel, match="4 spatial dimensions"):
+        harness.run_node("Conv", [x, w], output_types=[(1, x.shape)])
+
+
+def test_the_residuals_memory_is_the_results() -> None:
+    case = next(c for c in cases.FUSED if c.name == "relu" and c.domain == cases.NHWC)
+    program, _ = harness.lower_model(case.model()[0], Target.named("interpreter"))
+    assert [launch.inplace for launch in program.launches] == [(("y0", "x3"),)]
+
+
+def test_an_input_that_is_the_residual_too_is_not_overwritten() -> None:
+    """Programs read their neighbours' pixels of it."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((1, 8, 8, 16)).astype(np.float32), rng.standard_normal((16, 16, 3, 3)).astype(np.float32)
+    node = helper.make_node("FusedConv", ["x", "w", "", "x"], ["y"], "node", domain=cases.NHWC, pads=[1, 1, 1, 1])
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, x.shape) for name in "xy"]
+    graph = helper.make_graph([node], "shared", info[:1], info[1:], [numpy_helper.from_array(w, "w")])
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid(cases.NHWC, 1)]
+    program, _ = harness.lower_model(helper.make_model(graph, opset_imports=imports, ir_version=10), Target.named("interpreter"))
+    assert [launch.inplace for launch in program.launches] == [()]

@@ -1,0 +1,13 @@
+"""Gather and Scatter in the interpreter, against onnxruntime."""
+
+from __future__ import annotations
+
+import pytest
+
+from cases.indexing import CASES
+from cases.node_case import NodeCase
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_indexing(case: NodeCase) -> None:
+    case.check("interpreter")
