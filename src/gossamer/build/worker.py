@@ -114,7 +114,12 @@ def _specialise(
 
 
 def _tuples(value: Any) -> Any:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+    """JSON's lists as tuples. Triton 3.6 takes texts inside tuples only as constexpr objects, 3.9 both ways."""
+    from triton.language import constexpr
+
+    if not isinstance(value, list):
+        return value
+    return tuple(_tuples(item) if isinstance(item, list) else constexpr(item) for item in value)
 
 
 def _tensor_map(layout: dict[str, Any]) -> dict[str, Any]:

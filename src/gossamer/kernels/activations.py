@@ -37,7 +37,7 @@ KINDS = (
 
 @triton.jit
 def activate(x, KIND: tl.constexpr, alpha, beta):
-    """KIND(x; alpha, beta) of an fp32 or fp64 tensor of any shape, in its type; NaN gives NaN.
+    """KIND(x; alpha, beta) of an fp32 or fp64 tensor of any shape, in its type. NaN gives NaN, but 0 of thresholded_relu.
 
     clip: alpha ≤ y ≤ beta. leaky_relu: alpha x below zero. thresholded_relu: x above alpha, else 0. elu, celu: alpha as
     ONNX has it. selu: beta (x or alpha (eˣ − 1)). hard_sigmoid: alpha x + beta within 0 … 1. silu: x sigmoid(alpha x). affine_relu,
@@ -52,7 +52,7 @@ def activate(x, KIND: tl.constexpr, alpha, beta):
     elif KIND == "leaky_relu":
         return tl.where(x < 0.0, x * alpha, x)
     elif KIND == "thresholded_relu":
-        return tl.where(x <= alpha, 0.0, x)
+        return tl.where(x > alpha, x, 0.0)
     elif KIND == "elu":
         return tl.where(x < 0.0, alpha * expm1(x), x)
     elif KIND == "celu":

@@ -12,8 +12,8 @@ from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import (
     Geometry,
     Tile,
+    accumulator_of,
     as_type,
-    float_accumulator,
     geometry_of,
     row_offsets,
     runs_of,
@@ -97,7 +97,7 @@ def arg_calls(
     splits = splits_for(geometry, tile, target)
     if splits == 1:
         return (_pass(x, None, None, index, geometry, tile, 1, largest, last),)
-    values = node.temporary((splits, geometry.outputs), _accumulator(x.dtype))
+    values = node.temporary((splits, geometry.outputs), accumulator_of(x.dtype))
     indices = node.temporary((splits, geometry.outputs), "int64")
     rest = Geometry(1, 1, 1, splits, geometry.outputs)
     rest_tile = tile_for(rest, 8, target, elements=2048)
@@ -132,16 +132,10 @@ def _pass(
         LARGEST=largest,
         LAST=last,
         WORST=_worst(x.dtype, largest),
-        TYPE=_accumulator(x.dtype),
+        TYPE=accumulator_of(x.dtype),
         **geometry.arguments(),
         **tile.constants(),
     )
-
-
-def _accumulator(dtype: str) -> str:
-    if dtype_of(dtype).kind not in "iu":
-        return float_accumulator(dtype)
-    return "uint64" if dtype == "uint64" else "int64"
 
 
 def _worst(dtype: str, largest: bool) -> int | float:

@@ -10,9 +10,10 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.launch import launch
+from gossamer.kernels.reduction import combined_steps
 from gossamer.kernels.reduction_geometry import (
+    accumulator_of,
     as_type,
-    float_accumulator,
     geometry_of,
     power_of_two,
     runs_of,
@@ -23,14 +24,7 @@ from gossamer.kernels.reduction_geometry import (
 )
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
-from gossamer.program import Launch, Refusal, Target, dtype_of
-
-
-@triton.jit
-def product(tile):
-    """The product of a tile along axis 1, which keeps extent 1."""
-    last = tl.arange(0, tile.shape[1])[None, :, None] == tile.shape[1] - 1
-    return tl.sum(tl.where(last, tl.cumprod(tile, axis=1), 0), axis=1, keep_dims=True)
+from gossamer.program import Launch, Refusal, Target
 
 
 @triton.jit
@@ -42,8 +36,8 @@ def scan_kernel(
 ):  # fmt: skip
     """y[row, step, k] = sum (or product) of x[row, j, k] over j <= step; exclusive: j < step; reverse: from the end.
 
-    TOTALS: only total[part, row, k], that of the part's steps, is written. Otherwise each part starts from the totals of
-    the parts before it, if there are several.
+    TOTALS: only total[part, row, k], that of the part's steps, is written. Otherwise each part starts from the totals
+    of the parts before it, if there are several.
     """
     inner_blocks = tl.cdiv(n_inner, BLOCK_INNER)
     row = ((tl.program_id(0) // inner_blocks).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None, None]
@@ -58,7 +52,7 @@ def scan_kernel(
         before = tl.arange(0, BLOCK_PARTS)[None, :, None]
         places = before.to(tl.int64) * n_rows * n_inner + out
         totals = tl.load(total_ptr + places, live & (before < part), other=neutral)
-        carry = product(totals) if PRODUCT else tl.sum(totals, axis=1, keep_dims=True)
+        carry = combined_steps(totals, "prod") if PRODUCT else tl.sum(totals, axis=1, keep_dims=True)
     end = tl.minimum(part * chunk + chunk, n_steps)
     for start in range(part * chunk, end, BLOCK_STEPS):
         step = (start + tl.arange(0, BLOCK_STEPS))[None, :, None]
@@ -75,7 +69,7 @@ def scan_kernel(
             place = n_steps - 1 - step if REVERSE else step
             y_ptrs = y_ptr + base + step_offsets(place, 1, n_steps, n_inner, False, WIDE)
             tl.store(y_ptrs, sums.to(y_ptr.dtype.element_ty), live & (step < end))
-        carry = carry * product(x) if PRODUCT else carry + tl.sum(x, axis=1, keep_dims=True)
+        carry = carry * combined_steps(x, "prod") if PRODUCT else carry + tl.sum(x, axis=1, keep_dims=True)
     if TOTALS:
         tl.store(total_ptr + part.to(tl.int64) * n_rows * n_inner + out, carry, live)
 
@@ -91,7 +85,7 @@ def lower_scan(node: Node, target: Target) -> Lowered:
     tile = tile_for(geometry, node.x.itemsize, target)
     blocks = -(-geometry.steps // tile.steps)
     parts = max(1, min(splits_for(geometry, tile, target), 4096 // (tile.rows * tile.inner)))
-    accumulator = _accumulator(node.x.dtype)
+    accumulator = accumulator_of(node.x.dtype)
     total = node.temporary((parts, geometry.outputs), accumulator) if parts > 1 else None
 
     def scan(*, totals: bool) -> Launch:
@@ -118,9 +112,3 @@ def lower_scan(node: Node, target: Target) -> Lowered:
         )
 
     return (scan(totals=False),) if total is None else (scan(totals=True), scan(totals=False))
-
-
-def _accumulator(dtype: str) -> str:
-    if dtype_of(dtype).kind not in "iu":
-        return float_accumulator(dtype)
-    return "uint64" if dtype == "uint64" else "int64"

@@ -1,4 +1,4 @@
-"""Interpolation along one axis as a table: which elements of the axis make an element of the result, and their weights.
+"""Interpolation along one axis as a table: which elements of it make an element of the result, with what weights.
 
 Every mode of ONNX's Resize is such a table (nearest: one tap of weight one), and several axes are the product of theirs.
 Coordinates are computed in fp32, as onnxruntime does: where a coordinate falls on a tie, its rounding decides.
@@ -7,6 +7,7 @@ Coordinates are computed in fp32, as onnxruntime does: where a coordinate falls 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,11 @@ OUTSIDE = -1
 
 @dataclass(frozen=True, slots=True)
 class AxisResize:
-    """How `extent` elements become `out` along one axis; the attributes are those of Resize. roi: start and end along the
-    axis. simple_nearest: what Upsample and Resize 10 do, which have no nearest_mode."""
+    """How `extent` elements become `out` along one axis.
+
+    The attributes are Resize's, for this axis. nearest "simple" is that of Upsample and Resize 10, which have no
+    nearest_mode: down, or up where the axis shrinks.
+    """
 
     extent: int
     out: int
@@ -76,17 +80,23 @@ class AxisResize:
         weights = np.maximum(1 - distance, 0) if self.mode == "linear" else self._cubic(distance)
         if self.exclude_outside:
             weights[(taps < 0) | (taps >= self.extent)] = 0
-        return (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+        normal: np.ndarray = weights / weights.sum(axis=1, keepdims=True)
+        return normal.astype(np.float32)
 
     def _first_tap(self, x: np.ndarray) -> np.ndarray:
         if self.mode == "linear":
             x = np.clip(x, 0, self.extent - 1)
-        return np.floor(x).astype(np.int64) + 1 - self._reach
+        first: np.ndarray = np.floor(x).astype(np.int64) + 1 - self._reach
+        return first
 
     def source_coordinates(self) -> np.ndarray:
         """Where the elements of the result lie along the axis: fp32[out]."""
-        f = np.float32
-        i, scale, extent, out = np.arange(self.out, dtype=f), f(self.scale), f(self.extent), f(self.out)
+        x: np.ndarray = self._coordinates(np.arange(self.out, dtype=np.float32), np.float32)
+        return x.astype(np.float32)
+
+    def _coordinates(self, i: np.ndarray, f: type[np.float32]) -> Any:
+        scale, extent, out = f(self.scale), f(self.extent), f(self.out)
+        start, end = map(f, self.roi)
         match self.coordinates:
             case "asymmetric":
                 return i / scale
@@ -96,16 +106,15 @@ class AxisResize:
                 adjustment = out / (scale * extent)
                 return extent / f(2) * (f(1) - adjustment) + (i + f(0.5)) / scale - f(0.5)
             case "pytorch_half_pixel":
-                return (i + f(0.5)) / scale - f(0.5) if self.out > 1 else np.zeros(self.out, f)
+                return (i + f(0.5)) / scale - f(0.5) if self.out > 1 else 0 * i
             case "tf_half_pixel_for_nn":
                 return (i + f(0.5)) / scale
             case "align_corners":
-                return i * (extent - f(1)) / (out - f(1)) if self.out > 1 else np.zeros(self.out, f)
+                return i * (extent - f(1)) / (out - f(1)) if self.out > 1 else 0 * i
         assert self.coordinates == "tf_crop_and_resize", self.coordinates
-        start, end = map(f, self.roi)
         if self.out > 1:
             return start * (extent - f(1)) + i * (end - start) * (extent - f(1)) / (out - f(1))
-        return np.full(self.out, f(0.5) * (start + end) * (extent - f(1)))
+        return 0 * i + f(0.5) * (start + end) * (extent - f(1))
 
     def _nearest(self, x: np.ndarray) -> np.ndarray:
         x = x.astype(np.float64)  # adding a half to an fp32 just below a half would round up to one
@@ -120,7 +129,8 @@ class AxisResize:
                 x = np.ceil(x)
             case "simple":
                 x = np.ceil(x) if self.scale < 1 else np.floor(x)
-        return x.astype(np.int64)
+        whole: np.ndarray = x.astype(np.int64)
+        return whole
 
     def _cubic(self, distance: np.ndarray) -> np.ndarray:
         """Keys' kernel with the parameter cubic_a."""

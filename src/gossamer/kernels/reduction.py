@@ -19,8 +19,8 @@ from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import (
     Geometry,
     Tile,
+    accumulator_of,
     as_type,
-    float_accumulator,
     geometry_of,
     row_offsets,
     runs_of,
@@ -184,11 +184,8 @@ class Recipe:
 
     def accumulator(self, dtype: str) -> str:
         """The dtype to accumulate in: integers stay exact."""
-        if dtype_of(dtype).kind not in "biu":
-            return float_accumulator(dtype)
-        if self.combine == "logsumexp":
-            return "float64"
-        return "uint64" if dtype == "uint64" else "int64"
+        accumulator = accumulator_of(dtype)
+        return "float64" if self.combine == "logsumexp" and "int" in accumulator else accumulator
 
     def identity(self, dtype: str) -> int | float:
         """What combining leaves unchanged; ONNX's result where nothing is reduced."""

@@ -13,7 +13,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from gossamer.program import Target
+from gossamer.program import Target, dtype_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +153,13 @@ def splits_for(geometry: Geometry, tile: Tile, target: Target) -> int:
 def float_accumulator(dtype: str) -> str:
     """What sums of a float dtype are kept in."""
     return "float64" if dtype == "float64" else "float32"
+
+
+def accumulator_of(dtype: str) -> str:
+    """What sums of a dtype are kept in: integers stay exact (modulo 2^64)."""
+    if dtype_of(dtype).kind not in "biu":
+        return float_accumulator(dtype)
+    return "uint64" if dtype == "uint64" else "int64"
 
 
 @triton.jit

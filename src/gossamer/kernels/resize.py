@@ -137,7 +137,7 @@ def lower_resize(node: Node, target: Target) -> Lowered:
         return Refusal("the region of interest is known only when the model runs")
     rank = node.x.rank
     axes = [axis % rank for axis in node.attribute("axes", tuple(range(rank)))]
-    common = {
+    common: dict[str, Any] = {
         "mode": node.attribute("mode", "nearest"),
         "coordinates": coordinates if node.version >= 11 else "asymmetric",
         "nearest": node.attribute("nearest_mode", "round_prefer_floor") if node.version >= 11 else "simple",
@@ -266,7 +266,7 @@ def _tiled(kernel: Any, x: Buffer, y: Buffer, tile: tuple[int, int], arguments: 
 
 
 def _limits(dtype: str) -> tuple[float, float] | None:
-    """The range of integers that fp32 holds; wider ones can only leave theirs where fp32 is no match for them anyway."""
+    """The range of integers narrower than fp32's mantissa; it could not hold that of wider ones."""
     if dtype not in ("int8", "uint8", "int16", "uint16"):
         return None
     info = np.iinfo(dtype)

@@ -141,7 +141,8 @@ def _relu(c: _Context) -> tuple[int, ...]:
 
 
 def _clip(c: _Context) -> tuple[int, ...]:
-    """Bounds are attributes before opset 11; max(min …) in this order: where min > max the result is max."""
+    """min(max(x, low), high), in this order: where low > high the result is high. Bounds are attributes before opset 11. An absent
+    bound does not bound, as in ONNX's function body; in onnxruntime it is the type's largest number, and ∞ becomes that."""
     x, dtype = c.operand(0), c.dtype()
     if c.operator.version < 11:
         bounds: list[Number | None] = [c.operator.attribute("min", None), c.operator.attribute("max", None)]
@@ -234,11 +235,11 @@ def _biased(op: str) -> Rule:
 
 
 def _dropout(c: _Context) -> tuple[int, ...] | Refusal:
-    """In inference: the input, and a mask that keeps everything."""
+    """In inference: the input, and a mask, of which ONNX says from opset 12 on that it is true; before, onnxruntime's is false."""
     if c.has(2) and c.operator.scalar(2) != 0:
         return Refusal("Dropout in training mode is random")
     mask = c.operator.outputs[1] if len(c.operator.outputs) > 1 else None
-    return (c.input(0),) if mask is None else (c.input(0), c.constant(1, mask))
+    return (c.input(0),) if mask is None else (c.input(0), c.constant(int(c.operator.version >= 12), mask))
 
 
 _UNARY = {

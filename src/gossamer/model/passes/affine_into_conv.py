@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from gossamer.model.edit import Names, can_replace, constant_of, erase, new_constant, nodes_in, replace
+from gossamer.model.edit import Names, can_replace, constant_of, erase, new_constant, replace
 
 
 def affine_into_conv(model: ir.Model) -> bool:
@@ -24,7 +24,7 @@ def affine_into_conv(model: ir.Model) -> bool:
     BatchNormalization (ONNX -7, -9, -14, -15) in inference; Mul, Div, Add and Sub with an initializer that is a scalar
     or one value a channel (PP-OCR's learnt scales); several in a row, from the first on. Groups, any rank, a missing
     bias, Gemm with transB, alpha and beta. Computed in float64 and rounded once to the weight's type. Weights used
-    elsewhere too are copied. In subgraphs too.
+    elsewhere too are copied. A Squeeze of spatial axes in between is looked through. The main graph only.
 
     Kept: training mode, spatial=0 (BatchNormalization-7); weights, bias or parameters that are no initializers; a
     convolution whose output is read by others or returned; division of a constant by the convolution; a Gemm bias or a
@@ -32,7 +32,7 @@ def affine_into_conv(model: ir.Model) -> bool:
     """
     names: Names | None = None
     changed = False
-    for node in tuple(nodes_in(model.graph)):
+    for node in tuple(model.graph):
         affine = _AFFINE.get(node.op_type) if node.domain == "" else None
         folded = _fold(node, affine) if affine is not None else None
         if folded is None:

@@ -18,7 +18,6 @@ from gossamer.model.edit import (
     erase,
     is_constant,
     new_constant,
-    nodes_in,
     replace_or_copy,
     static_shape,
 )
@@ -57,9 +56,12 @@ def fold_constants(model: ir.Model) -> bool:
     %y = Mul(%x, %s)                    %y = Mul(%x, %s)
     ```
 
-    Whole expressions at once, in subgraphs too, by onnx.reference; what counts as constant: initializers, the outputs
-    of such nodes, and Shape (Shape-1 to -25) or Size of a value whose shape is static, constant or not. A folded output
-    of the model leaves an Identity.
+    Whole expressions at once, by onnx.reference; what counts as constant: initializers, the outputs of such nodes, and
+    Shape (Shape-1 to -25) or Size of a value whose shape is static, constant or not. A folded output of the model leaves
+    an Identity.
+
+    The main graph only. A branch that is not taken may compute nonsense for the shapes at hand (Silero's for 8 kHz does),
+    and folding that makes a model that does not load; a branch that is taken for certain is inlined, and folded then.
 
     Kept: operators outside `FOLDED`, strings, reductions of 16-bit floats, results over `LARGEST_RESULT` that are
     larger than what they are made from (Expand and Tile of weights; ConstantOfShape is folded at any size, since its
@@ -78,7 +80,7 @@ def _constant_nodes(model: ir.Model) -> list[ir.Node]:
     """The nodes to fold, each after those it depends on."""
     known: set[ir.Value] = set()
     nodes = []
-    for node in nodes_in(model.graph):
+    for node in model.graph:
         if node.domain == "" and node.op_type in FOLDED and _is_foldable(node, known):
             nodes.append(node)
             known.update(node.outputs)

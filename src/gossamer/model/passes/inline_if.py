@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from gossamer.model.edit import constant_of, erase, new_constant, nodes_in, replace_or_copy
+from gossamer.model.edit import constant_of, erase, new_constant, replace_or_copy
 
 
 def inline_if(model: ir.Model) -> bool:
@@ -17,7 +17,8 @@ def inline_if(model: ir.Model) -> bool:
       else_branch() { %e = Neg(%x);  return %e }
     ```
 
-    Inner Ifs too. An If whose condition is computed from inputs stays: it decides when the model runs.
+    Then the Ifs of that branch. An If whose condition is computed from inputs stays, and what is in it: it decides when
+    the model runs.
     """
     changed = False
     while (found := _next(model)) is not None:
@@ -27,7 +28,7 @@ def inline_if(model: ir.Model) -> bool:
 
 
 def _next(model: ir.Model) -> tuple[ir.Node, bool] | None:
-    for node in nodes_in(model.graph):
+    for node in model.graph:
         if node.op_type == "If" and node.domain == "":
             condition = constant_of(node.inputs[0])
             if condition is not None:

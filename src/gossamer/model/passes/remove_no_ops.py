@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import onnx_ir as ir
 
-from gossamer.model.edit import constant_of, erase, nodes_in, replace, static_shape
+from gossamer.model.edit import constant_of, erase, replace, static_shape
 
 
 def remove_no_ops(model: ir.Model) -> bool:
@@ -20,13 +20,14 @@ def remove_no_ops(model: ir.Model) -> bool:
 
     Identity; Dropout in inference, its mask unread; Cast to the type it has; Transpose that keeps the order; Reshape,
     Flatten, Squeeze, Unsqueeze, Expand, Tile where input and output have the same static shape; Slice to the same shape
-    with steps of 1; Pad by nothing; Concat, Sum, Mean, Max, Min of one input. In subgraphs too.
+    with steps of 1; Pad by nothing; Concat, Sum, Mean, Max, Min of one input.
+    The main graph only, for `fold_constants`' reason.
 
     Kept: a node between an input (or an initializer, or another output) and an output of its graph, which has to be a
     copy.
     """
     changed = False
-    for node in tuple(nodes_in(model.graph)):
+    for node in tuple(model.graph):
         rule = _RULES.get(node.op_type) if node.domain == "" else None
         if rule is None or not node.inputs or not rule(node):
             continue

@@ -25,14 +25,12 @@ def share_duplicates(model: ir.Model) -> bool:
     %y = Add(%a, %b)             %y = Add(%a, %a)
     ```
 
-    Nodes are equal if operator, inputs, attributes and the outputs they name are. Within one graph, subgraphs each for
-    themselves. Kept apart: random operators, nodes with subgraphs, operators of other domains (which may have state),
-    initializers of over 1024 elements, and two outputs of one graph.
+    Nodes are equal if operator, inputs, attributes and the outputs they name are. Nodes of the main graph, initializers of
+    every graph for itself. Kept apart: random operators, nodes with subgraphs, operators of other domains (which may have
+    state), initializers of over 1024 elements, and two outputs of the model.
     """
     changed = DeduplicateInitializersPass(size_limit=_SMALL)(model).modified
-    for graph in model.graphs():
-        changed |= _share_nodes(graph)
-    return changed
+    return _share_nodes(model.graph) or changed
 
 
 def _share_nodes(graph: ir.Graph) -> bool:
