@@ -114,12 +114,12 @@ def _specialise(
 
 
 def _tuples(value: Any) -> Any:
-    """JSON's lists as tuples. Triton 3.6 takes texts inside tuples only as constexpr objects, 3.9 both ways."""
-    from triton.language import constexpr
+    """JSON's lists as tuples. Inside tuples, Triton 3.6 takes texts and tuples only as its own objects, 3.9 both ways."""
+    import triton.language as tl
 
     if not isinstance(value, list):
         return value
-    return tuple(_tuples(item) if isinstance(item, list) else constexpr(item) for item in value)
+    return tuple(tl.tuple(_tuples(item)) if isinstance(item, list) else tl.constexpr(item) for item in value)
 
 
 def _tensor_map(layout: dict[str, Any]) -> dict[str, Any]:

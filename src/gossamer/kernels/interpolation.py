@@ -1,7 +1,7 @@
 """Interpolation along one axis as a table: which elements of it make an element of the result, with what weights.
 
-Every mode of ONNX's Resize is such a table (nearest: one tap of weight one), and several axes are the product of theirs.
-Coordinates are computed in fp32, as onnxruntime does: where a coordinate falls on a tie, its rounding decides.
+Every mode of ONNX's Resize is such a table (nearest: one tap of weight one); several axes are the product of theirs.
+Coordinates are computed in fp32, as onnxruntime does: where one falls on a tie, its rounding decides.
 """
 
 from __future__ import annotations
@@ -77,11 +77,11 @@ class AxisResize:
         distance = np.abs(taps - x[:, None].astype(np.float64))
         if self.antialias:
             distance *= min(self.scale, 1.0)
-        weights = np.maximum(1 - distance, 0) if self.mode == "linear" else self._cubic(distance)
+        weights: np.ndarray = np.maximum(1 - distance, 0) if self.mode == "linear" else self._cubic(distance)
         if self.exclude_outside:
             weights[(taps < 0) | (taps >= self.extent)] = 0
-        normal: np.ndarray = weights / weights.sum(axis=1, keepdims=True)
-        return normal.astype(np.float32)
+        weights /= weights.sum(axis=1, keepdims=True)
+        return weights.astype(np.float32)
 
     def _first_tap(self, x: np.ndarray) -> np.ndarray:
         if self.mode == "linear":

@@ -131,6 +131,22 @@ def tile_for(
     return tile
 
 
+RESIDENT = 16384
+"""Elements a program keeps in registers: 32 fp32 values for each of 512 threads."""
+
+
+def resident_tile(geometry: Geometry, itemsize: int, target: Target) -> Tile | None:
+    """A tile that holds every step of its rows in registers.
+
+    None where they do not fit, or where too few programs would do all the work.
+    """
+    steps = power_of_two(geometry.steps)
+    least = steps * min(power_of_two(geometry.inner), max(32 // itemsize, 1))
+    if least > RESIDENT or (steps > 4096 and geometry.outputs < target.sm_count // 4):
+        return None
+    return tile_for(geometry, itemsize, target, elements=max(2048, least), whole_row=True)
+
+
 def power_of_two(extent: int) -> int:
     """The smallest power of two that is at least `extent`, and at least 1."""
     return 1 << max(extent - 1, 0).bit_length()

@@ -68,7 +68,7 @@ def resize_nearest_kernel(
     col_offset, _, col_inside = locate(col, cols, COL_TAPS, 0, False)
     y = tl.load(x_ptr + row_offset[:, None] + col_offset[None, :], mask=mask)
     if outside is not None:
-        y = tl.where(row_inside[:, None] & col_inside[None, :], y, outside.to(y.dtype))
+        y = tl.where(row_inside[:, None] & col_inside[None, :], y, tl.full((ROWS, COLS), outside, y.dtype))
     tl.store(y_ptr + row[:, None] * n_cols + col[None, :], y, mask=mask)
 
 
@@ -99,7 +99,7 @@ def resize_weighted_kernel(
             y += x.to(y.dtype) * (row_weight[:, None] * col_weight[None, :]).to(y.dtype)
             inside = inside & row_inside[:, None] & col_inside[None, :]
     if outside is not None:
-        y = tl.where(inside, y, outside.to(y.dtype))
+        y = tl.where(inside, y, tl.full((ROWS, COLS), outside, y.dtype))
     if ROUND:
         y = tl.floor(y + 0.5)
     if limits is not None:

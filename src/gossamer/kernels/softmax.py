@@ -18,6 +18,7 @@ from gossamer.kernels.reduction_geometry import (
     float_accumulator,
     geometry_of,
     power_of_two,
+    resident_tile,
     runs_of,
     step_offsets,
     tile_for,
@@ -27,8 +28,6 @@ from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Launch, Target
 
-RESIDENT = 16384
-"""Elements a program keeps in registers: 32 fp32 values for each of 512 threads."""
 PARTIALS = 4096
 """Partial results a program combines at most, over all rows of its tile."""
 
@@ -125,12 +124,10 @@ def softmax_calls(
     node: Node, x: Buffer, y: Buffer, geometry: Geometry, target: Target, *, log: bool = False
 ) -> tuple[Launch, ...]:
     """The launches that write the softmax of `x` along the steps of `geometry`, which is not nested, to `y`."""
-    steps, least_inner = power_of_two(geometry.steps), min(power_of_two(geometry.inner), max(32 // x.itemsize, 1))
-    few = geometry.outputs < target.sm_count // 4 and steps > 4096
     shared: dict[str, object] = {"LOG": log, "TYPE": float_accumulator(x.dtype)}
-    if steps * least_inner > RESIDENT or few:
+    tile = resident_tile(geometry, x.itemsize, target)
+    if tile is None:
         return _in_parts(node, x, y, geometry, target, shared)
-    tile = tile_for(geometry, x.itemsize, target, elements=max(2048, steps * least_inner), whole_row=True)
     return (
         launch(
             softmax_kernel,

@@ -272,7 +272,7 @@ _RULES: Mapping[tuple[str, str], _Rule] = {
     ("", "Mish"): lambda _, p: _mish(p),
     ("", "Gelu"): _gelu_node,
     ("com.microsoft", "Gelu"): lambda _, p: _gelu(p),
-    ("com.microsoft", "FastGelu"): lambda _, p: _gelu_tanh(p),
+    ("com.microsoft", "FastGelu"): lambda _, p, bias={}: _gelu_tanh(_add(p, bias)),
     ("com.microsoft", "QuickGelu"): lambda node, p: _silu(p, _attribute(node, "alpha", 1.702)),
 }
 

@@ -55,7 +55,9 @@ def residual_after(value: ir.Value) -> tuple[ir.Node, ir.Value] | None:
 
 
 def activation_attributes(activation: Activation) -> list[ir.Attr]:
-    """The attributes of a fused operator that carry its activation."""
+    """The attributes of a fused operator that carry its activation; none stand for none."""
+    if activation.kind == "none":
+        return []
     attributes = [ir.AttrString("activation", activation.kind)]
     if activation.parameters:
         attributes.append(ir.AttrFloat32s("activation_params", activation.parameters))

@@ -133,6 +133,7 @@ def _normalise(model: ir.Model, origin: Origin) -> None:
         run_passes(model, (inline_functions,))
     except GossamerError as error:
         raise type(error)(f"{origin.name}: {error}") from error
+    _forget_negative_dimensions(model)
     _drop_claimed_shapes(model)
     _name_nodes(model)
 
@@ -154,6 +155,13 @@ def _sort(model: ir.Model, origin: Origin) -> None:
             raise InvalidGraph(
                 f"{origin.name}: the nodes of graph '{graph.name or ''}' depend on one another in a circle"
             ) from error
+
+
+def _forget_negative_dimensions(model: ir.Model) -> None:
+    """Some exporters write -1 for a dimension that is not known."""
+    for value in (*model.graph.inputs, *model.graph.outputs):
+        if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
+            value.shape = ir.Shape([None if isinstance(dim, int) and dim < 0 else dim for dim in value.shape])
 
 
 def _drop_claimed_shapes(model: ir.Model) -> None:

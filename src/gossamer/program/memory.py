@@ -97,9 +97,6 @@ def plan_memory(
                 block.last = max(index, last_use.get(name, index))
                 block.members.append((name, 0))
                 block_of[name] = block
-    for name, buffer in buffers.items():
-        if buffer.nbytes == 0 and name not in locations and name not in block_of:
-            new_block(name, 0)  # nothing writes it: launches over nothing were dropped
     arena_bytes = _place(blocks)
     for block in blocks:
         locations.update((name, Arena(block.offset + offset)) for name, offset in block.members)
@@ -151,9 +148,21 @@ def _dying_block(
         block = block_of.get(source)
         if out != written or block is None or block.last != index or (source, 0) not in block.members:
             continue
-        if buffers[written].nbytes <= block.nbytes:
+        if buffers[written].nbytes <= buffers[source].nbytes and not _is_touched_otherwise(call, source, buffers, block_of):
             return block
     return None
+
+
+def _is_touched_otherwise(call: Call, source: str, buffers: Mapping[str, Buffer], block_of: Mapping[str, _Block]) -> bool:
+    """Whether the call reads bytes of `source`, which is at the start of its block, through another view of the block, or
+    writes them already: an in-place claim speaks of `source` alone."""
+    block = block_of[source]
+    for name in {*call.reads, *call.writes} - {source}:
+        if block_of.get(name) is block:
+            offset = next(offset for member, offset in block.members if member == name)
+            if offset < buffers[source].nbytes and buffers[name].nbytes:
+                return True
+    return False
 
 
 def _place(blocks: Sequence[_Block]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +15,7 @@ from gossamer.program import Host, Kernel, Program, Target, dtype_of
 from gossamer.program.cubin import Cubin
 from gossamer.run import driver
 from gossamer.run.context import ExecutionContext, Prepared, Tensor
-from gossamer.run.device_tensor import DeviceTensor
+from gossamer.run.device_tensor import DeviceTensor, owned_tensor
 from gossamer.run.host import HostRunner
 from gossamer.run.launching import LoadedKernel, load_kernel
 
@@ -194,18 +193,6 @@ class CudaExecutor:
 def target_of_device(device_id: int = 0, use_tf32: bool = True) -> Target:
     """What to compile for to run on a GPU of this machine. Raises DeviceNotFound."""
     return driver.device(device_id).target(use_tf32)
-
-
-def owned_tensor(shape: tuple[int, ...], dtype: np.dtype[Any], device_id: int) -> DeviceTensor:
-    """A tensor whose memory is freed when the last reference to it goes, and left to the process's end at exit."""
-    owner = _Owner()
-    memory = driver.allocate(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, device_id, doing="making an output")
-    weakref.finalize(owner, memory.close).atexit = False
-    return DeviceTensor(memory.pointer, dtype, shape, device_id, owner)
-
-
-class _Owner:
-    """Something to hang a finaliser on."""
 
 
 def _check_bound(name: str, target: Tensor, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

@@ -47,3 +47,18 @@ def is_dense(shape: Sequence[int], strides: Sequence[float]) -> bool:
         return True
     expected = dense_strides(shape)
     return all(extent == 1 or given == dense for extent, given, dense in zip(shape, strides, expected, strict=True))
+
+
+def owned_tensor(shape: tuple[int, ...], dtype: np.dtype[Any], device_id: int) -> DeviceTensor:
+    """An uninitialised tensor whose memory is freed when the last reference to it goes, and left to the process's end at exit.
+
+    Raises OutOfMemory, DeviceNotFound.
+    """
+    owner = _Owner()
+    memory = driver.allocate(math.prod(shape) * dtype.itemsize, device_id, doing="making a tensor")
+    weakref.finalize(owner, memory.close).atexit = False
+    return DeviceTensor(memory.pointer, dtype, shape, device_id, owner)
+
+
+class _Owner:
+    """Something to hang a finaliser on."""

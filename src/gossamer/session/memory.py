@@ -6,7 +6,6 @@ a program written for a GPU runs unchanged.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,17 +58,6 @@ _NVIDIA = 0x10DE
 HOST = Device("cpu", 0)
 
 
-class _OwnedMemory:
-    """Device memory that is freed when the last tensor on it is gone, and left to the process's end at exit."""
-
-    def __init__(self, nbytes: int, device_id: int) -> None:
-        from gossamer.run import driver
-
-        memory = driver.allocate(max(nbytes, 1), device_id)
-        self.pointer: int = memory.pointer
-        weakref.finalize(self, memory.close).atexit = False
-
-
 class _ForeignArray:
     """Host memory that somebody else owns, in the form that NumPy makes an array of."""
 
@@ -111,9 +99,7 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> Tenso
         return np.empty(shape, dtype)
     if dtype.hasobject:
         raise InvalidArgument(f"strings live in host memory only, not on {device}")
-    tensor = DeviceTensor(0, dtype, shape, device.id)
-    memory = _OwnedMemory(tensor.nbytes, device.id)
-    return DeviceTensor(memory.pointer, dtype, shape, device.id, memory)
+    return owned_tensor(shape, dtype, device.id)
 
 
 def at_address(pointer: int, dtype: np.dtype[Any], shape: tuple[int, ...], device: Device) -> Tensor:

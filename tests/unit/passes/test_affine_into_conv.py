@@ -94,6 +94,27 @@ def test_shared_weights_are_copied(bench):
     assert "%z = Conv(%x, %w)" in result
 
 
+def test_a_squeeze_of_spatial_axes_is_looked_through(bench, text):
+    """PaddlePaddle's one-dimensional convolutions."""
+    assert bench.after(tidied, f"""
+        g (float[1,3,1,4] x) => (float[1,2,4] y)
+        <{WEIGHT}, {NORM}, int64[1] axes = {{2}}>
+        {{
+          c = Conv (x, w)
+          q = Squeeze (c, axes)
+          y = BatchNormalization <epsilon = 0.0> (q, s, o, m, v)
+        }}""", 1e-5) == text("""
+        graph g(%x : float32[1,3,1,4]) {
+          %axes : int64[1] = {2}
+          %c_weight : float32[2,3,1,1] = {1,2,3,24,30,36}
+          %c_bias : float32[2] = {0.5,8}
+          %c = Conv(%x, %c_weight, %c_bias)
+          %y = Squeeze(%c, %axes) : float32[1,2,4]
+          return %y
+        }
+    """)
+
+
 def test_gemm(bench, text):
     assert bench.after(tidied, f"""
         g (float[5,3] x) => (float[5,2] y)
@@ -116,6 +137,8 @@ def test_gemm(bench, text):
     "c = Conv (x, w) n = BatchNormalization (c, s, o, m, v) y = Add (n, c)",  # the convolution is read twice
     "c = Conv (x, w) y, rm, rv = BatchNormalization <training_mode = 1> (c, s, o, m, v)",
     "c = Relu (x) y = BatchNormalization (x, s, o, m, v)",
+    "c = Conv (x, w) q = Squeeze (c, batch) y = Add (q, k)",  # the channel is no longer axis 1
+    "c = Conv (x, w) q = Squeeze (c) y = Add (q, k)",
     "c = Conv (x, w) y = Div (k, c)",
     "c = Conv (x, w) y = Div (c, zero)",
     "c = Conv (x, w) y = Add (c, rows)",  # one value a column of the image, not a channel
@@ -127,7 +150,7 @@ def test_gemm(bench, text):
 def test_refusals(bench, nodes):
     bench.keeps(affine_into_conv, f"""
         g (float[1,2,4,2] x, float[2] i) => (float y)
-        <float[2,2,1,1] w = {{1.0, 2.0, 3.0, 4.0}}, {NORM}, float k = {{2.0}}, float zero = {{0.0}}, float[2] rows = {{1.0, 2.0}},
+        <float[2,2,1,1] w = {{1.0, 2.0, 3.0, 4.0}}, {NORM}, float k = {{2.0}}, int64[1] batch = {{0}}, float zero = {{0.0}}, float[2] rows = {{1.0, 2.0}},
          float[1,1,4,2] image = {{{numbers(8)}}}, float[1,1,1,1,1] deeper = {{1.0}}, float huge = {{3e38}}>
         {{ {nodes} }}""")
 

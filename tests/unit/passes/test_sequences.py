@@ -145,7 +145,7 @@ def test_ocr_models_become_static_and_answer_the_same(model_path, names, file, m
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("file", ["silero_vad.onnx", "silero_vad_16k_op15.onnx", "silero_vad_op18_ifless.onnx", "slanet-plus.onnx", "model.onnx"])
+@pytest.mark.parametrize("file", ["silero_vad.onnx", "slanet-plus.onnx", "model.onnx"])
 def test_models_with_control_flow_answer_the_same(model_path, names, file):
     path, entry = model_path(names[file]), fetch.catalogue()[names[file]]
     model = load(path)

@@ -40,12 +40,6 @@ def test_symbols_stay_symbols(bench):
     assert inferred(bench.load(CONV))[2].startswith("%c = Conv[strides=[2,2], pads=[1,1,1,1]](%x, %w) : float32[N,8,")
 
 
-def test_a_second_signature_replaces_the_first(bench):
-    model = bench.load(CONV)
-    inferred(model, x=(2, 3, 48, 320))
-    assert "%y = Relu(%c) : float32[1,8,16,16]" in inferred(model, x=(1, 3, 32, 32))
-
-
 def test_shapes_are_followed_through_integers(bench):
     assert "%y = Reshape(%x, %t) : float32[2,12]" in inferred(bench.load("""
         g (float[N,3,4] x) => (float[a,b] y)
@@ -130,8 +124,9 @@ def test_wrong_inputs(bench):
     model = bench.load(CONV)
     with pytest.raises(InvalidArgument, match=r"no input 'z'; its inputs are \['x'\]"):
         infer_shapes(model, {"z": (1,)})
-    with pytest.raises(InvalidArgument, match="input 'x' .*rank differs"):
-        infer_shapes(model, {"x": (1, 2)})
+    for shape in ((1, 3), (1, 4, 48, 320)):
+        with pytest.raises(InvalidArgument, match=r"input 'x' has the shape \[N,3,H,W\] in the model, which .* does not fit"):
+            infer_shapes(model, {"x": shape})
 
 
 def test_types_that_contradict_one_another(bench):

@@ -53,9 +53,10 @@ class _Scaling:
 
 @dataclass(frozen=True, slots=True)
 class _Folded:
-    """The node whose output was scaled, with its new bias, and its new weight if that changes."""
+    """The convolution and the value that was scaled, with the new bias, and the new weight if that changes."""
 
     producer: ir.Node
+    source: ir.Value
     weight: np.ndarray | None
     bias: np.ndarray
 
@@ -66,22 +67,38 @@ _Affine = Callable[[ir.Node, int, int, int], _Scaling | None]
 
 def _fold(node: ir.Node, affine: _Affine) -> _Folded | None:
     for index, source in enumerate(node.inputs[:2]):
-        producer = None if source is None else source.producer()
-        if source is None or producer is None or producer.domain != "" or producer.op_type not in _SCALE:
-            continue
-        alone = len(source.uses()) == 1 and not source.is_graph_output() and producer.graph is node.graph
-        weight = constant_of(producer.inputs[1])
-        if not alone or weight is None or not can_replace(node.outputs[0], source):
+        producer, squeezed = _producer(source)
+        weight = None if producer is None else constant_of(producer.inputs[1])
+        if source is None or producer is None or weight is None or not can_replace(node.outputs[0], source):
             continue
         channels = _channels(producer, weight)
-        scaling = affine(node, index, weight.ndim, channels)
+        scaling = affine(node, index, weight.ndim - squeezed, channels)
         bias = _bias(producer, channels)
         if scaling is not None and bias is not None:
-            return _scaled(producer, weight, bias, scaling)
+            return _scaled(producer, source, weight, bias, scaling)
     return None
 
 
-def _scaled(producer: ir.Node, weight: np.ndarray, bias: np.ndarray, scaling: _Scaling) -> _Folded | None:
+def _producer(value: ir.Value | None) -> tuple[ir.Node | None, int]:
+    """The convolution that makes a value for one reader alone, and how many spatial axes a Squeeze took away since."""
+    node = None if value is None or len(value.uses()) != 1 or value.is_graph_output() else value.producer()
+    if node is None or node.domain != "":
+        return None, 0
+    if node.op_type == "Squeeze":
+        axes = node.attributes["axes"].as_ints() if "axes" in node.attributes else constant_of(_second_input(node))
+        producer, squeezed = _producer(node.inputs[0])
+        spatial = axes is not None and all(axis >= 2 for axis in axes)
+        return (producer, squeezed + len(axes)) if axes is not None and spatial else (None, 0)
+    return (node, 0) if node.op_type in _SCALE else (None, 0)
+
+
+def _second_input(node: ir.Node) -> ir.Value | None:
+    return node.inputs[1] if len(node.inputs) > 1 else None
+
+
+def _scaled(
+    producer: ir.Node, source: ir.Value, weight: np.ndarray, bias: np.ndarray, scaling: _Scaling
+) -> _Folded | None:
     factor, new_weight = scaling.factor, None
     if factor is not None:
         new_weight = _rounded(_SCALE[producer.op_type](producer, weight.astype(np.float64), factor), weight.dtype)
@@ -89,7 +106,7 @@ def _scaled(producer: ir.Node, weight: np.ndarray, bias: np.ndarray, scaling: _S
     new_bias = _rounded(bias + scaling.shift, weight.dtype)
     if new_bias is None or (factor is not None and new_weight is None):
         return None
-    return _Folded(producer, new_weight, new_bias)
+    return _Folded(producer, source, new_weight, new_bias)
 
 
 def _rounded(array: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
@@ -220,5 +237,5 @@ def _apply(node: ir.Node, folded: _Folded, names: Names) -> None:
                 index, new_constant(graph, names.fresh(f"{output.name}_{role}"), ir.Tensor(array))
             )
     producer.attributes.pop("beta", None)
-    replace(node.outputs[0], output)
+    replace(node.outputs[0], folded.source)
     erase(node)

@@ -25,10 +25,10 @@ def infer_shapes(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]] | 
     %y = Conv(%x, %w)      →      %y = Conv(%x, %w) : float32[1,64,112,112]
     ```
 
-    input_shapes: static shapes of inputs of the main graph by name, which replace the declared ones; without them,
-    symbols in the declared shapes stay symbols. What inference does not find stays as it is: unknown, or (operators of
-    other domains) as the file declares it. Weights are not given to it, only their types. Raises InvalidArgument for a
-    name that is no input, or another rank.
+    input_shapes: static shapes of inputs of the main graph by name; without them, symbols in the declared shapes stay
+    symbols. What inference does not find stays as it is: unknown, or (operators of other domains) as the file declares it.
+    Weights are not given to it, only their types. Raises InvalidArgument for a name that is no input, or a shape that does
+    not fit the declared one, and InvalidGraph where types contradict one another.
     """
     changed = False
     for name, shape in (input_shapes or {}).items():
@@ -51,14 +51,18 @@ def _set_input(model: ir.Model, name: str, shape: tuple[int, ...]) -> bool:
         raise InvalidArgument(
             f"the model has no input '{name}'; its inputs are {[value.name for value in model.graph.inputs]}"
         )
-    if value.shape is not None and len(value.shape) != len(shape):
-        raise InvalidArgument(
-            f"input '{name}' has the declared shape {value.shape}, and {list(shape)} came: the rank differs"
-        )
+    if value.shape is not None and not _fits(shape, value.shape):
+        raise InvalidArgument(f"input '{name}' has the shape {value.shape} in the model, which {list(shape)} does not fit")
     if static_shape(value) == tuple(shape):
         return False
     value.shape = ir.Shape(shape)
     return True
+
+
+def _fits(shape: tuple[int, ...], declared: ir.Shape) -> bool:
+    return len(shape) == len(declared) and all(
+        not isinstance(wanted, int) or wanted == dim for dim, wanted in zip(shape, declared, strict=True)
+    )
 
 
 class _Skeleton:
