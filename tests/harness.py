@@ -16,7 +16,7 @@ from gossamer.model.node import Constants, Scope
 from gossamer.place import CUDA, place
 from gossamer.program import Kernel, Program, Target
 
-DOMAINS = {"com.microsoft": 1, "gossamer": 1, "gossamer.nhwc": 1}
+DOMAINS = {"com.microsoft": 1, "gossamer": 1}
 ARCHITECTURES = (80, 89, 90, 100, 120)
 
 
@@ -50,7 +50,8 @@ def node_model(
     else:
         output_infos = [helper.make_tensor_value_info(n, t, s) for n, (t, s) in zip(outputs, output_types, strict=True)]
     graph = helper.make_graph([node], "one_node", infos, output_infos, initializers)
-    imports = [helper.make_opsetid("", opset)] + [helper.make_opsetid(d, v) for d, v in DOMAINS.items()]
+    domains = DOMAINS | {"": opset, "gossamer.nhwc": opset}  # the channels-last domain has ONNX's versions
+    imports = [helper.make_opsetid(d, v) for d, v in domains.items()]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     return model if output_types is not None else onnx.shape_inference.infer_shapes(model, data_prop=True)
 

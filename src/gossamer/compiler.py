@@ -22,6 +22,10 @@ from gossamer.errors import InvalidArgument
 from gossamer.model import passes
 from gossamer.model.load import load
 from gossamer.model.node import Constants, Scope
+from gossamer.model.passes.channels_last import channels_last
+from gossamer.model.passes.conv_epilogue import conv_epilogue
+from gossamer.model.passes.matmul_epilogue import matmul_epilogue
+from gossamer.model.passes.remove_unused import remove_unused
 from gossamer.options import CompileOptions, CpuOptions, CudaOptions, ProviderOptions
 from gossamer.place import CPU, PlacedNode, Placement, place
 from gossamer.program import Program, Target
@@ -32,7 +36,11 @@ Tensor: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | DeviceTensor"
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
 # The order matters:
-FUSIONS = tuple(getattr(passes, n) for n in ("conv_epilogue", "matmul_epilogue", "channels_last", "elementwise_chains", "remove_unused") if hasattr(passes, n)
+FUSIONS = (
+    conv_epilogue,  # before channels_last, which then moves whole convolutions
+    channels_last,  # before elementwise_chains, so that chains do not end at transposes it would have moved
+    matmul_epilogue,  # after channels_last: transposes that it absorbs could not meet their inverses any more
+    remove_unused,
 )
 
 
@@ -52,7 +60,7 @@ def specialise_and_build(
     providers: Sequence[str],
     *,
     optimize: bool = True,
-    channels_last: bool = True,
+    nhwc: bool = True,
     strict: bool = False,
 ) -> Compiled:
     """A prepared model for inputs of these shapes, as a Program for `target`. `model` is not changed.
@@ -62,7 +70,7 @@ def specialise_and_build(
     with stage("specialise"):
         special = passes.specialise(model, shapes)
     with stage("fuse"):
-        wanted = [step for step in FUSIONS if channels_last or step.__name__ != 'channels_last']
+        wanted = [step for step in FUSIONS if nhwc or step is not channels_last]
         passes.run_passes(special, wanted if optimize else ())
     with stage("place"):
         scope = Scope(constants, dict(special.opset_imports))
@@ -222,7 +230,7 @@ class DeviceEngine(Engine):
                     self._target,
                     self._providers,
                     optimize=self._options.optimize,
-                    channels_last=self._cuda.prefer_nhwc,
+                    nhwc=self._cuda.prefer_nhwc,
                     strict=self._cuda.strict,
                 )
                 self._keep(signature, found)

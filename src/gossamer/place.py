@@ -102,11 +102,14 @@ def _placed(node: ir.Node, provider: str, calls: tuple[Call, ...], refusals: lis
 def _lower_native(node: ir.Node, target: Target, scope: Scope) -> tuple[Call, ...] | Refusal:
     if any(value.dtype == ir.DataType.STRING for value in (*node.inputs, *node.outputs) if value is not None):
         return Refusal("strings do not live on a GPU")
+    lowering = kernels.find(node.domain, node.op_type, node.version or scope.opset.get(node.domain, 1))
+    if isinstance(lowering, Refusal):
+        return lowering
     try:
         view = Node(node, scope)
     except UnknownShape as reason:
         return Refusal(str(reason))
-    lowered = kernels.lower(view, target)
+    lowered = lowering(view, target)
     if isinstance(lowered, Refusal):
         return lowered
     return tuple(replace(call, origin=view.origin) for call in lowered)

@@ -117,9 +117,9 @@ def convolution(x: np.ndarray, w: np.ndarray, attributes: Mapping[str, Any]) -> 
     for tap in product(*map(range, kernel)):
         starts = [t * d for t, d in zip(tap, dilations, strict=True)]
         window = [slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(starts, out, strides, strict=True)]
-        seen = x[(slice(None), slice(None), *window)].reshape(x.shape[0], group, -1, *out)
+        seen = x[(slice(None), slice(None), *window)].reshape(x.shape[0], group, w.shape[1], *out)
         y += np.einsum("ngc...,gkc->ngk...", seen, grouped_w[(slice(None),) * 3 + tap])
-    return y.reshape(x.shape[0], -1, *out)
+    return y.reshape(x.shape[0], w.shape[0], *out)
 
 
 def transposed_convolution(x: np.ndarray, w: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray:
@@ -146,7 +146,7 @@ def transposed_convolution(x: np.ndarray, w: np.ndarray, attributes: Mapping[str
         window = [slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, sizes, strides, strict=True)]
         y[(slice(None),) * 3 + tuple(window)] += np.einsum("ngc...,gck->ngk...", grouped_x, grouped_w[(slice(None),) * 3 + tap])
     kept = tuple(slice(p, p + o) for p, o in zip(pads, out, strict=False))
-    return y[(slice(None),) * 3 + kept].reshape(images, -1, *out)
+    return y[(slice(None),) * 3 + kept].reshape(images, group * w.shape[1], *out)
 
 
 def activation(y: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray:

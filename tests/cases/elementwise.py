@@ -492,6 +492,7 @@ DIFFERENT = {
     "Pow-int32": "integers that overflow do not wrap around in onnxruntime, which computes in float64",
     "Pow-int64": "as Pow-int32",
     "Relu-int64": "onnxruntime has no kernel",
+    "Where-bool": "onnxruntime has no kernel",
 }
 """Cases in which onnxruntime does not answer as we do, and why."""
 

@@ -13,7 +13,10 @@ from onnx import ModelProto
 
 from harness import assert_close, node_model, ort, run_model
 
-MOVED_DTYPES = "float16 bfloat16 float32 float64 bool int8 uint8 int16 int32 int64 uint64".split()
+MOVED_DTYPES = (
+    *("float16", "bfloat16", "float32", "float64"),
+    *("bool", "int8", "uint8", "int16", "int32", "int64", "uint64"),
+)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,8 +12,6 @@ from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import harness
 from cases.elementwise import CASES, ORACLE_CASES, Case, compare, numbers
-from gossamer.kernels.elementwise import broadcast_strides, collapse, divide_by, strided_copy
-from gossamer.program import Buffer, Target
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -25,9 +25,12 @@ def test_onnxruntime_agrees_with_the_references(case: Case) -> None:
         compare(got, want, atol=max(case.atol, 4.0))
 
 
-@settings(max_examples=60, deadline=None)
-@given(mutually_broadcastable_shapes(num_shapes=3, max_dims=8, max_side=4))
-def test_any_shapes_that_broadcast(shapes: tuple) -> None:
-    condition, x, y = (numbers(f"shape{i}", dtype, shape) for i, (dtype, shape) in enumerate(zip(("bool", "int32", "int32"), shapes.input_shapes, strict=True)))
-    (got,) = harness.run_node("Where", [condition, x, y])
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(mutually_broadcastable_shapes(num_shapes=3, max_dims=8, max_side=4), st.booleans())
+def test_any_shapes_that_broadcast(shapes: Any, constant: bool) -> None:
+    dtypes = ("bool", "int32", "int32")
+    condition, x, y = (
+        numbers(f"operand{i}", dtype, shape) for i, (dtype, shape) in enumerate(zip(dtypes, shapes.input_shapes, strict=True))
+    )
+    (got,) = harness.run_node("Where", [condition, x, y], constants=(2,) if constant else ())
     np.testing.assert_array_equal(got, np.where(condition, x, y))

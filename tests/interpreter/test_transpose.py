@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cases.transpose import CASES
 from cases.node_case import NodeCase
+from cases.transpose import CASES
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

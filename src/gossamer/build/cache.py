@@ -6,6 +6,7 @@ rename, so readers never see half of one; a damaged one is treated as absent, wi
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -56,33 +57,34 @@ def load(key: str) -> Cubin | None:
 def store(key: str, cubin: Cubin) -> None:
     """Writes an entry; where the cache cannot be written, says so once and goes on without."""
     header = json.dumps(cubin.header() | {"sha256": hashlib.sha256(cubin.code).hexdigest()}).encode()
-    path = _path(key)
+    path, partial = _path(key), None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            partial = Path(file.name)
             file.write(len(header).to_bytes(8, "little") + header + cubin.code)
-        os.replace(file.name, path)
+        os.replace(partial, path)
     except OSError as error:
-        _warn_once(f"kernels cannot be cached in {folder()}: {error}")
+        if partial is not None:
+            partial.unlink(missing_ok=True)
+        _warn_once(f"kernels cannot be cached in {folder()}", error)
 
 
 def entries() -> Iterator[Entry]:
     """Every entry, most recently used first."""
-    found = []
-    for path in folder().glob(f"*/*{_SUFFIX}"):
-        cubin = _decode(path.read_bytes())
+    for path, status in _files():
+        try:
+            cubin = _decode(path.read_bytes())
+        except FileNotFoundError:  # pruned meanwhile, by another process
+            continue
         if cubin is not None:
-            status = path.stat()
-            found.append(Entry(path, cubin.function, cubin.arch, status.st_size, status.st_mtime))
-    yield from sorted(found, key=lambda entry: -entry.used)
+            yield Entry(path, cubin.function, cubin.arch, status.st_size, status.st_mtime)
 
 
 def prune(max_bytes: int | None = None, max_age_days: float | None = None) -> list[Path]:
     """Removes what was not used for `max_age_days`, then the least recently used until `max_bytes` hold; gives what it removed."""
     removed, kept_bytes = [], 0
-    files = sorted(folder().glob(f"*/*{_SUFFIX}"), key=lambda path: -path.stat().st_mtime)
-    for path in files:
-        status = path.stat()
+    for path, status in _files():
         too_old = max_age_days is not None and time.time() - status.st_mtime > max_age_days * 86400
         too_much = max_bytes is not None and kept_bytes + status.st_size > max_bytes
         if too_old or too_much:
@@ -91,6 +93,15 @@ def prune(max_bytes: int | None = None, max_age_days: float | None = None) -> li
         else:
             kept_bytes += status.st_size
     return removed
+
+
+def _files() -> list[tuple[Path, os.stat_result]]:
+    """The files of all entries, damaged ones included, most recently used first."""
+    found = []
+    for path in folder().glob(f"*/*{_SUFFIX}"):
+        with contextlib.suppress(FileNotFoundError):  # pruned meanwhile, by another process
+            found.append((path, path.stat()))
+    return sorted(found, key=lambda file: -file[1].st_mtime)
 
 
 def _path(key: str) -> Path:
@@ -112,7 +123,7 @@ def _decode(data: bytes) -> Cubin | None:
 _warned: set[str] = set()
 
 
-def _warn_once(message: str) -> None:
+def _warn_once(message: str, reason: object) -> None:
     if message not in _warned:
         _warned.add(message)
-        _log.warning(message)
+        _log.warning("%s: %s", message, reason)

@@ -58,8 +58,15 @@ def compile_kernels(kernels: Iterable[Kernel], target: Target, progress: Progres
 
 def key_of(kernel: Kernel, target: Target) -> str:
     """The cache key: everything the machine code depends on."""
-    parts = [_CACHE_FORMAT, version("triton"), target.arch, source_digest(kernel.name.rpartition(".")[0]), *_fields(kernel).values()]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+    made_by = (_CACHE_FORMAT, _compiler_digest(), source_digest(kernel.name.rpartition(".")[0]))
+    return hashlib.sha256(json.dumps([*made_by, target.arch, *_fields(kernel).values()]).encode()).hexdigest()
+
+
+@memoize
+def _compiler_digest() -> str:
+    """Triton's version, and the options that the workers give it."""
+    options = Path(__file__).with_name("worker.py").read_bytes()
+    return hashlib.sha256(version("triton").encode() + options).hexdigest()
 
 
 @memoize

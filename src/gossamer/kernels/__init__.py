@@ -8,9 +8,9 @@ cannot see: `tl.constexpr` annotations are matched by name, which both forms sat
 import pkgutil
 
 from gossamer.kernels.launch import Address, launch
-from gossamer.kernels.registry import Lowered, lower, lowers, registered
+from gossamer.kernels.registry import Lowered, find, lowers, registered
 
 FAMILIES = tuple(m.name for m in pkgutil.iter_modules(__path__) if m.name not in ("launch", "registry"))
 """The modules that register lowerings."""
 
-__all__ = ["FAMILIES", "Address", "Lowered", "launch", "lower", "lowers", "registered"]
+__all__ = ["FAMILIES", "Address", "Lowered", "find", "launch", "lowers", "registered"]

@@ -98,8 +98,9 @@ def candidates(extents: Extents, dtype: str, target: Target) -> Iterator[Tiles]:
             continue
         yield tiles
         steps, programs = extents.steps(tiles.block_k), tiles.programs(extents.pixels, extents.outputs, extents.groups)
-        wanted = {per_sm * target.sm_count // max(1, programs) for per_sm in (1, 2, 3)}
-        yield from (replace(tiles, splits=splits) for splits in sorted(wanted) if 1 < splits <= min(MAX_SPLITS, steps // 2))
+        most = min(MAX_SPLITS, steps // 2)
+        wanted = {min(most, per_sm * target.sm_count // max(1, programs)) for per_sm in (1, 2, 3)} | {min(most, 4)}
+        yield from (replace(tiles, splits=splits) for splits in sorted(wanted) if splits > 1)
 
 
 def _oversized(tiles: Tiles, extents: Extents) -> bool:

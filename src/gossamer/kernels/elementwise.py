@@ -19,7 +19,7 @@ import triton.language as tl
 from gossamer.kernels.elementwise_steps import evaluate
 from gossamer.kernels.launch import Address, launch
 from gossamer.kernels.registry import Lowered, lowers
-from gossamer.model.elementwise import RULES, Expansion, Operator, expand
+from gossamer.model.elementwise import RULES, Expansion, Operator, expand, number_of
 from gossamer.model.node import FUSED, Node
 from gossamer.model.steps import Expression, Number, Step, is_float
 from gossamer.program import Buffer, Call, Launch, Refusal, Target, View
@@ -47,8 +47,8 @@ def elementwise_kernel(
 ):
     """outputs[j][i] = value RESULTS[j] of the program STEPS on the inputs' elements at i, for the n elements of a dense output.
 
-    extents: (extent, magic, shift) of each dimension but the first. LAYOUTS: for each input "dense" (laid out as the outputs),
-    "scalar", or pairs (dimension, position in strides) of the dimensions it moves in. STEPS: see `evaluate`. VECTOR: a power of two
+    extents: (extent, magic, shift) of each dimension but the first. LAYOUTS: for each input ("dense", ()), laid out as the outputs,
+    ("scalar", ()), or ("strided", pairs (dimension, position in strides) of the dimensions it moves in). STEPS: see `evaluate`. VECTOR: a power of two
     that divides the last extent. WIDE: offsets pass 2³¹. RAGGED: n is no multiple of 16.
     """
     first = tl.program_id(0)
@@ -123,14 +123,15 @@ def divide_by(i, extent, WIDE: tl.constexpr):
 @triton.jit
 def load(x_ptr, i, coordinates, strides, mask, LAYOUT: tl.constexpr, BLOCK: tl.constexpr):
     """The elements of one input at positions i, 16-bit floats as fp32."""
-    if LAYOUT == "dense":
+    DIMS: tl.constexpr = LAYOUT[1]
+    if LAYOUT[0] == "dense":
         x = tl.load(x_ptr + i, mask=mask)
-    elif LAYOUT == "scalar":
+    elif LAYOUT[0] == "scalar":
         x = tl.broadcast_to(tl.load(x_ptr), (BLOCK,))
     else:
-        offset = coordinates[len(coordinates) - 1 - LAYOUT[0][0]] * strides[LAYOUT[0][1]]
-        for d in tl.static_range(1, len(LAYOUT)):
-            offset += coordinates[len(coordinates) - 1 - LAYOUT[d][0]] * strides[LAYOUT[d][1]]
+        offset = coordinates[len(coordinates) - 1 - DIMS[0][0]] * strides[DIMS[0][1]]
+        for d in tl.static_range(1, len(DIMS)):
+            offset += coordinates[len(coordinates) - 1 - DIMS[d][0]] * strides[DIMS[d][1]]
         x = tl.load(x_ptr + offset, mask=mask)
     if x.dtype == tl.float16 or x.dtype == tl.bfloat16:
         return x.to(tl.float32)
@@ -175,7 +176,7 @@ def evaluate_elementwise(
     for steps in geometry.strides:
         layout = _layout(geometry.extents, steps, len(moving))
         layouts.append(layout)
-        moving += [steps[dim] for dim, _ in layout] if not isinstance(layout, str) else []
+        moving += [steps[dim] for dim, _ in layout[1]]
     tile = choose_tile(n, target)
     farthest = max((sum((e - 1) * abs(s) for e, s in zip(geometry.extents, steps, strict=True)) for steps in geometry.strides), default=0)
     wide = max(n, farthest) >= 2**31 - tile.block
@@ -237,19 +238,19 @@ def broadcast_strides(operand: Sequence[int], shape: Sequence[int]) -> tuple[int
     return (0,) * (len(shape) - len(operand)) + tuple(reversed(strides))
 
 
-Layout: TypeAlias = "str | tuple[tuple[int, int], ...]"
+Layout: TypeAlias = "tuple[str, tuple[tuple[int, int], ...]]"
 
 
 def _layout(extents: Sequence[int], strides: Sequence[int], position: int) -> Layout:
     moving = [dim for dim, stride in enumerate(strides) if stride]
     if not moving:
-        return "scalar" if extents else "dense"
+        return ("scalar" if extents else "dense"), ()
     step = 1
     for extent, stride in zip(reversed(extents), reversed(strides), strict=True):
         if stride != step:
-            return tuple((dim, position + k) for k, dim in enumerate(moving))
+            return "strided", tuple((dim, position + k) for k, dim in enumerate(moving))
         step *= extent
-    return "dense"
+    return "dense", ()
 
 
 def _magic(divisor: int, wide: bool) -> tuple[int, int]:
@@ -295,7 +296,7 @@ def _inplace(
     for output, result in zip(outputs, expression.results, strict=True):
         for index in sorted(expression.depends_on(result)):
             source = inputs[index]
-            if isinstance(source, Buffer) and layouts[index] == "dense" and source.itemsize == output.itemsize:
+            if isinstance(source, Buffer) and layouts[index][0] == "dense" and source.itemsize == output.itemsize:
                 pairs.append((output, source))
     return tuple(pairs)
 
@@ -357,7 +358,7 @@ def operator_of(node: Node) -> Operator:
         if buffer is None or buffer.size != 1:
             return None
         value = node.constant(index)
-        return None if value is None else value.reshape(-1)[0].item()
+        return None if value is None else number_of(value)
 
     return Operator(
         node.op_type,

@@ -79,9 +79,14 @@ def gather_rows_kernel(
 
 
 @triton.jit
-def gather_elements_kernel(x_ptr, index_ptr, y_ptr, others, axis_stride, extent, size, BLOCK: tl.constexpr):
+def gather_elements_kernel(
+    x_ptr, index_ptr, y_ptr, others, axis_stride, extent, size, BLOCK: tl.constexpr, WIDE: tl.constexpr
+):  # fmt: skip
     """y[i] = x[i with index[i] as its coordinate on the axis]; others: how x steps along the other axes of index."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    pid = tl.program_id(0)
+    if WIDE:
+        pid = pid.to(tl.int64)
+    at = pid * BLOCK + tl.arange(0, BLOCK)
     mask = at < size
     place, inside = place_of(tl.load(index_ptr + at, mask=mask, other=0), extent)
     values = tl.load(x_ptr + offset_along(at, others) + place * axis_stride, mask=mask & inside, other=0)
@@ -169,6 +174,7 @@ def lower_gather_elements(node: Node, target: Target) -> Lowered:
             extent=x.shape[axis],
             size=y.size,
             BLOCK=block,
+            WIDE=is_wide(x.size, y.size),
         ),
     )
 

@@ -1,8 +1,8 @@
 """LayerNormalization and its kin: RMS, Instance, Group, Lp, MeanVariance, and com.microsoft's with a skip connection.
 
-All are y = (x - mean) · scale · gamma + beta with statistics over the steps of a `Geometry`, in fp32 at least, centred before they
-are squared. A row that fits one program's registers is read once. A longer one is read twice: programs that share a row first
-leave the mean and the spread of their parts, then each combines them all and writes its part.
+All are y = (x - mean) · scale · gamma + beta with statistics over the steps of a `Geometry`, in fp32 at least, centred
+before they are squared. A row that fits one program's registers is read once. A longer one is read twice: programs that
+share a row first leave the mean and the spread of their parts, then each combines them all and writes its part.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ from gossamer.program import Buffer, Launch, Target
 
 
 @triton.jit
-def load_summed(
-    x_ptr, skip_ptr, bias_ptr, offsets, row, step, n_steps, skip_rows, mask, TYPE: tl.constexpr
-):  # fmt: skip
+def load_summed(x_ptr, skip_ptr, bias_ptr, offsets, row, step, n_steps, skip_rows, mask, TYPE: tl.constexpr):
     """x, plus a skip connection that repeats after skip_rows rows and a bias per step, where given."""
     x = as_type(tl.load(x_ptr + offsets, mask, other=0.0), TYPE)
     if skip_ptr is not None:
@@ -53,9 +51,10 @@ def spread_of(x, mask, KIND: tl.constexpr):
 @triton.jit
 def scale_of(spread, n_steps, KIND: tl.constexpr, EPSILON: tl.constexpr):
     """What deviations are multiplied by."""
-    if KIND == "l1" or KIND == "l2":
-        norm = square_root(spread) if KIND == "l2" else spread
-        return tl.where(norm == 0.0, 0.0, reciprocal(norm))
+    if KIND == "l1":
+        return tl.where(spread == 0.0, 0.0, reciprocal(spread))
+    elif KIND == "l2":
+        return tl.where(spread == 0.0, 0.0, reciprocal(square_root(spread)))
     else:
         variance = divide(spread, n_steps + tl.zeros_like(spread))
         if KIND == "mean_variance":
@@ -65,27 +64,30 @@ def scale_of(spread, n_steps, KIND: tl.constexpr, EPSILON: tl.constexpr):
 
 
 @triton.jit
-def parameter_index(row, step, k, groups, per_group, repeat, BY: tl.constexpr):
-    """Which gamma and beta belong to an element. `group`: those of the row's group, each for `repeat` steps in turn."""
+def parameter_index(row, step, k, n_rows, n_steps, n_inner, groups, per_group, repeat, BY: tl.constexpr):
+    """Which gamma and beta belong to an element, and whether they exist; no larger than they differ.
+
+    `group`: those of the row's group, each for `repeat` steps in turn.
+    """
     if BY == "step":
-        return step.to(tl.int64)
+        return step, step < n_steps
     elif BY == "inner":
-        return k.to(tl.int64)
+        return k, k < n_inner
     elif BY == "row":
-        return row % groups
+        return row % groups, row < n_rows
     else:
         tl.static_assert(BY == "group")
-        return (row % groups) * per_group + (step // repeat) % per_group
+        return (row % groups) * per_group + (step // repeat) % per_group, (row < n_rows) & (step < n_steps)
 
 
 @triton.jit
-def store_normalized(y_ptr, gamma_ptr, beta_ptr, y, offsets, index, index_mask, mask):
-    """Applies gamma and beta, where given, and stores."""
+def scaled(x, gamma_ptr, beta_ptr, index, mask):
+    """x · gamma + beta, as far as they are given."""
     if gamma_ptr is not None:
-        y *= tl.load(gamma_ptr + index, index_mask, other=0.0).to(y.dtype)
+        x *= tl.load(gamma_ptr + index, mask, other=0.0).to(x.dtype)
     if beta_ptr is not None:
-        y += tl.load(beta_ptr + index, index_mask, other=0.0).to(y.dtype)
-    tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask)
+        x += tl.load(beta_ptr + index, mask, other=0.0).to(x.dtype)
+    return x
 
 
 @triton.jit
@@ -120,8 +122,9 @@ def normalize_kernel(
         tl.store(scale_ptr + row * n_inner + k, scale.to(scale_ptr.dtype.element_ty), live)
     if variance_ptr is not None:
         tl.store(variance_ptr + row * n_inner + k, divide(spread, n_steps + tl.zeros_like(spread)), live)
-    index = parameter_index(row, step, k, groups, per_group, repeat, BY)
-    store_normalized(y_ptr, gamma_ptr, beta_ptr, x * scale, offsets, index, mask, mask)
+    index, exists = parameter_index(row, step, k, n_rows, n_steps, n_inner, groups, per_group, repeat, BY)
+    y = scaled(x * scale, gamma_ptr, beta_ptr, index, exists)
+    tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask)
 
 
 @triton.jit
@@ -158,24 +161,227 @@ def moments_kernel(
 @triton.jit
 def combined_moments(
     part_mean_ptr, part_spread_ptr, places, live, stride, n_steps,
-    CENTRED: tl.constexpr, PART: tl.constexpr, BLOCK_PARTS: tl.constexpr,
+    CENTRED: tl.constexpr, TYPE: tl.constexpr, PART: tl.constexpr, BLOCK_PARTS: tl.constexpr,
 ):  # fmt: skip
     """The mean and spread of a row from those of its parts, which have PART steps each, the last one perhaps fewer."""
     n_parts = tl.cdiv(n_steps, PART)
-    mean = tl.zeros_like(tl.load(part_spread_ptr + places, live, other=0.0))
+    mean = as_type(tl.zeros(live.shape, tl.int32), TYPE)
     spread = mean
     if CENTRED:
         for first in range(0, n_parts, BLOCK_PARTS):
             part = (first + tl.arange(0, BLOCK_PARTS))[None, :, None]
-            weight = tl.maximum(tl.minimum(n_steps - part * PART, PART), 0) / n_steps
-            part_mean = tl.load(part_mean_ptr + part * stride + places, live & (part < n_parts), other=0.0)
-            mean += tl.sum(part_mean * weight.to(mean.dtype), axis=1, keep_dims=True)
+            part_mean_ptrs = part_mean_ptr + part.to(tl.int64) * stride + places
+            part_mean = tl.load(part_mean_ptrs, live & (part < n_parts), other=0.0)
+            mean += tl.sum(part_mean * tl.minimum(n_steps - part * PART, PART), axis=1, keep_dims=True)
+        mean = divide(mean, n_steps + tl.zeros_like(mean))
     for first in range(0, n_parts, BLOCK_PARTS):
         part = (first + tl.arange(0, BLOCK_PARTS))[None, :, None]
         mask = live & (part < n_parts)
-        terms = tl.load(part_spread_ptr + part * stride + places, mask, other=0.0)
+        part_places = part.to(tl.int64) * stride + places
+        terms = tl.load(part_spread_ptr + part_places, mask, other=0.0)
         if CENTRED:
-            shift = tl.load(part_mean_ptr + part * stride + places, mask, other=0.0) - mean
+            shift = tl.load(part_mean_ptr + part_places, mask, other=0.0) - mean
             terms += tl.where(mask, shift * shift, 0.0) * tl.minimum(n_steps - part * PART, PART)
         spread += tl.sum(terms, axis=1, keep_dims=True)
     return mean, spread
+
+
+@triton.jit
+def normalize_from_moments_kernel(
+    x_ptr, gamma_ptr, beta_ptr, y_ptr, part_mean_ptr, part_spread_ptr, mean_ptr, scale_ptr, variance_ptr,
+    n_rows, kept1, reduced1, n_inner, n_steps, groups, per_group, repeat,
+    KIND: tl.constexpr, CENTRED: tl.constexpr, EPSILON: tl.constexpr, BY: tl.constexpr, TYPE: tl.constexpr,
+    NESTED: tl.constexpr, WIDE: tl.constexpr, BLOCK_PARTS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_STEPS: tl.constexpr, BLOCK_INNER: tl.constexpr,
+):  # fmt: skip
+    """normalize_kernel for one part of the steps, from the moments of all parts."""
+    inner_blocks = tl.cdiv(n_inner, BLOCK_INNER)
+    parts = tl.cdiv(n_steps, BLOCK_STEPS)
+    block, part = tl.program_id(0) // parts, tl.program_id(0) % parts
+    row = ((block // inner_blocks).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None, None]
+    k = ((block % inner_blocks) * BLOCK_INNER + tl.arange(0, BLOCK_INNER))[None, None, :]
+    live = (row < n_rows) & (k < n_inner)
+    out = row * n_inner + k
+    mean, spread = combined_moments(
+        part_mean_ptr, part_spread_ptr, out, live, n_rows * n_inner, n_steps, CENTRED, TYPE, BLOCK_STEPS, BLOCK_PARTS
+    )
+    scale = scale_of(spread, n_steps, KIND, EPSILON)
+    once = live & (part + tl.zeros_like(row) == 0)
+    if mean_ptr is not None:
+        tl.store(mean_ptr + out, mean.to(mean_ptr.dtype.element_ty), once)
+    if scale_ptr is not None:
+        tl.store(scale_ptr + out, scale.to(scale_ptr.dtype.element_ty), once)
+    if variance_ptr is not None:
+        tl.store(variance_ptr + out, divide(spread, n_steps + tl.zeros_like(spread)), once)
+    step = (part * BLOCK_STEPS + tl.arange(0, BLOCK_STEPS))[None, :, None]
+    offsets = row_offsets(row, kept1, reduced1, n_inner, n_steps, NESTED) + k
+    offsets += step_offsets(step, kept1, reduced1, n_inner, NESTED, WIDE)
+    mask = live & (step < n_steps)
+    x = as_type(tl.load(x_ptr + offsets, mask, other=0.0), TYPE) - mean
+    index, exists = parameter_index(row, step, k, n_rows, n_steps, n_inner, groups, per_group, repeat, BY)
+    y = scaled(x * scale, gamma_ptr, beta_ptr, index, exists)
+    tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask)
+
+
+DEFAULT_EPSILON = 9.999999747378752e-06
+"""1e-5 as ONNX has it: in fp32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """Where gamma and beta come from.
+
+    by: `step`, `row` (row modulo groups), `inner`, or `group` (groups × per_group of them, each for `repeat` steps).
+    """
+
+    gamma: Buffer | None = None
+    beta: Buffer | None = None
+    by: str = "row"
+    groups: int = 1
+    per_group: int = 1
+    repeat: int = 1
+
+    def arguments(self) -> dict[str, Any]:
+        return {
+            "gamma_ptr": self.gamma,
+            "beta_ptr": self.beta,
+            "groups": self.groups,
+            "per_group": self.per_group,
+            "repeat": self.repeat,
+            "BY": self.by,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Buffers for what else a norm is asked for, one element per row and inner index; variance is not fp16."""
+
+    mean: Buffer | None = None
+    scale: Buffer | None = None
+    variance: Buffer | None = None
+
+    def arguments(self) -> dict[str, Any]:
+        return {"mean_ptr": self.mean, "scale_ptr": self.scale, "variance_ptr": self.variance}
+
+    def buffers(self) -> tuple[Buffer, ...]:
+        return tuple(b for b in (self.mean, self.scale, self.variance) if b is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """What deviations are multiplied by, and whether they are from the mean or from zero.
+
+    kind: `variance` (1 / √(variance + epsilon)), `mean_variance` (1 / (√variance + epsilon)), `l1` or `l2` (1 / norm).
+    """
+
+    kind: str
+    epsilon: float = 0.0
+    centred: bool = True
+
+    def constants(self, dtype: str) -> dict[str, Any]:
+        return {"KIND": self.kind, "CENTRED": self.centred, "TYPE": float_accumulator(dtype)}
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """What is added to x before it is normalised: a tensor that repeats along the rows, and a bias per step."""
+
+    skip: Buffer | None = None
+    bias: Buffer | None = None
+    total: Buffer | None = None
+    """Takes the sum."""
+
+    def arguments(self, geometry: Geometry) -> dict[str, Any]:
+        rows = self.skip.size // geometry.steps if self.skip is not None else 1
+        return {"skip_ptr": self.skip, "bias_ptr": self.bias, "sum_ptr": self.total, "skip_rows": rows}
+
+
+def normalize_calls(
+    node: Node,
+    x: Buffer,
+    y: Buffer,
+    geometry: Geometry,
+    norm: Norm,
+    target: Target,
+    *,
+    parameters: Parameters = Parameters(),
+    statistics: Statistics = Statistics(),
+    skip: Skip = Skip(),
+) -> tuple[Launch, ...]:
+    """The launches that normalise `x` (+ skip) along the steps of `geometry` into `y`."""
+    if y.size == 0:
+        return ()
+    tile = resident_tile(geometry, x.itemsize, target)
+    if tile is None:
+        return _in_parts(node, x, y, geometry, norm, target, parameters, statistics, skip)
+    total = () if skip.total is None else (skip.total,)
+    return (
+        launch(
+            normalize_kernel,
+            (tile.programs(geometry),),
+            writes=(y, *total, *statistics.buffers()),
+            num_warps=warps_for(tile.elements, most=16),
+            inplace=((y, x),),
+            x_ptr=x,
+            y_ptr=y,
+            EPSILON=norm.epsilon,
+            **skip.arguments(geometry),
+            **parameters.arguments(),
+            **statistics.arguments(),
+            **norm.constants(x.dtype),
+            **geometry.arguments(),
+            **tile.constants(),
+        ),
+    )
+
+
+def _in_parts(
+    node: Node,
+    x: Buffer,
+    y: Buffer,
+    geometry: Geometry,
+    norm: Norm,
+    target: Target,
+    parameters: Parameters,
+    statistics: Statistics,
+    skip: Skip,
+) -> tuple[Launch, ...]:
+    tile = tile_for(geometry, x.itemsize, target, elements=8192)
+    parts = -(-geometry.steps // tile.steps)
+    accumulator = float_accumulator(x.dtype)
+    mean = node.temporary((parts, geometry.outputs), accumulator) if norm.centred else None
+    spread = node.temporary((parts, geometry.outputs), accumulator)
+    summed = skip.skip is not None or skip.bias is not None
+    if summed and skip.total is None:
+        skip = Skip(skip.skip, skip.bias, node.temporary(x.shape, x.dtype))
+    written = (mean, spread, skip.total)
+    shared = {**norm.constants(x.dtype), **geometry.arguments(), **tile.constants()}
+    moments = launch(
+        moments_kernel,
+        (tile.programs(geometry) * parts,),
+        writes=tuple(buffer for buffer in written if buffer is not None),
+        num_warps=warps_for(tile.elements),
+        x_ptr=x,
+        mean_ptr=mean,
+        spread_ptr=spread,
+        **skip.arguments(geometry),
+        **shared,
+    )
+    source = skip.total if summed and skip.total is not None else x
+    normalize = launch(
+        normalize_from_moments_kernel,
+        (tile.programs(geometry) * parts,),
+        writes=(y, *statistics.buffers()),
+        num_warps=warps_for(tile.elements),
+        inplace=((y, source),) if source.name != (skip.total.name if skip.total else "") else (),
+        x_ptr=source,
+        y_ptr=y,
+        part_mean_ptr=mean,
+        part_spread_ptr=spread,
+        EPSILON=norm.epsilon,
+        BLOCK_PARTS=max(1, min(power_of_two(parts), 4096 // (tile.rows * tile.inner))),
+        **parameters.arguments(),
+        **statistics.arguments(),
+        **shared,
+    )
+    return moments, normalize

@@ -23,15 +23,19 @@ def fold(i, extent, MODE: tl.constexpr):
     """The coordinate in 0 … extent - 1 that pads coordinate i, and whether there is one."""
     inside = (i >= 0) & (i < extent)
     if MODE == "constant":
-        return tl.where(inside, i, 0), inside
-    if MODE == "edge":
-        return tl.minimum(tl.maximum(i, 0), extent - 1), inside | True
-    if MODE == "wrap":
-        return (i % extent + extent) % extent, inside | True
-    tl.static_assert(MODE == "reflect")
-    period = tl.maximum(2 * extent - 2, 1)
-    i = (i % period + period) % period
-    return tl.where(i < extent, i, period - i), inside | True
+        i = tl.where(inside, i, 0)
+    else:
+        inside = inside | True
+        if MODE == "edge":
+            i = tl.minimum(tl.maximum(i, 0), extent - 1)
+        elif MODE == "wrap":
+            i = (i % extent + extent) % extent
+        else:
+            tl.static_assert(MODE == "reflect")
+            period = tl.maximum(2 * extent - 2, 1)
+            i = (i % period + period) % period
+            i = tl.where(i < extent, i, period - i)
+    return i, inside
 
 
 @triton.jit

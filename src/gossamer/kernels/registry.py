@@ -33,16 +33,16 @@ def lowers(*op_types: str, domain: str = "", since: int = 1) -> Callable[[Loweri
     return register
 
 
-def lower(node: Node, target: Target) -> Lowered:
-    """The calls that compute `node` on `target`, or why there are none. This is the native provider's door."""
+def find(domain: str, op_type: str, version: int) -> Lowering | Refusal:
+    """The lowering of an operator in the opset `version` of its domain, or why there is none: the native provider's door."""
     _import_families()
-    versions = _LOWERINGS.get((node.domain, node.op_type))
+    versions = _LOWERINGS.get((domain, op_type))
     if versions is None:
-        return Refusal(f"no kernel for operator {node.op_type}" + (f" of domain {node.domain}" if node.domain else ""))
-    fitting = [since for since in versions if since <= node.version]
+        return Refusal(f"no kernel for operator {op_type}" + (f" of domain {domain}" if domain else ""))
+    fitting = [since for since in versions if since <= version]
     if not fitting:
-        return Refusal(f"{node.op_type} has kernels from opset {min(versions)} on, the model uses {node.version}")
-    return versions[max(fitting)](node, target)
+        return Refusal(f"{op_type} has kernels from opset {min(versions)} on, the model uses {version}")
+    return versions[max(fitting)]
 
 
 def registered() -> Iterator[tuple[str, str, int, Lowering]]:

@@ -247,16 +247,15 @@ def _launch(node: Node, x: Buffer, y: Buffer, resizes: Mapping[int, AxisResize],
         "COL_TAPS": tuple(step.taps for step in cols),
         "WIDE": is_wide(x.size, y.size),
     }
+    tile = choose_tile(n_rows, n_cols, x.itemsize, False, target)
     if first.mode == "nearest":
         moved = (x, y) if outside is not None else (as_words(x), as_words(y))
-        block_rows, block_cols = choose_tile(n_rows, n_cols, x.itemsize, False, target)
-        return _tiled(resize_nearest_kernel, *moved, (block_rows, block_cols), arguments)
+        return _tiled(resize_nearest_kernel, *moved, tile, arguments)
     arguments["N_ROW_TAPS"] = math.prod(step.taps or 1 for step in rows)
     arguments["N_COL_TAPS"] = math.prod(step.taps or 1 for step in cols)
     arguments["limits"] = _limits(y.dtype)
     arguments["ROUND"] = first.antialias and "int" in y.dtype
-    # Every tap costs registers: tiles as for elements of eight bytes.
-    return _tiled(resize_weighted_kernel, x, y, choose_tile(n_rows, n_cols, 8, False, target), arguments)
+    return _tiled(resize_weighted_kernel, x, y, tile, arguments)
 
 
 def _tiled(kernel: Any, x: Buffer, y: Buffer, tile: tuple[int, int], arguments: dict[str, Any]) -> Launch:

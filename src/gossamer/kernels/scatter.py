@@ -11,7 +11,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from gossamer.kernels.copies import as_words, choose_tile, movable, offset_along, power_of_two
+from gossamer.kernels.copies import as_words, choose_tile, is_wide, movable, offset_along, power_of_two
 from gossamer.kernels.indexing import FLAT_BLOCK, other_axes, place_of, place_of_tuple
 from gossamer.kernels.launch import launch
 from gossamer.kernels.registry import Lowered, lowers
@@ -20,9 +20,14 @@ from gossamer.program import Buffer, Call, Copy, Launch, Target
 
 
 @triton.jit
-def scatter_elements_kernel(update_ptr, index_ptr, y_ptr, others, axis_stride, extent, size, BLOCK: tl.constexpr):
+def scatter_elements_kernel(
+    update_ptr, index_ptr, y_ptr, others, axis_stride, extent, size, BLOCK: tl.constexpr, WIDE: tl.constexpr
+):  # fmt: skip
     """y[i with index[i] as its coordinate on the axis] = update[i]; others: how y steps along index's other axes."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    pid = tl.program_id(0)
+    if WIDE:
+        pid = pid.to(tl.int64)
+    at = pid * BLOCK + tl.arange(0, BLOCK)
     mask = at < size
     place, inside = place_of(tl.load(index_ptr + at, mask=mask, other=0), extent)
     values = tl.load(update_ptr + at, mask=mask)
@@ -49,13 +54,15 @@ def scatter_nd_kernel(
 def combine(a, b, REDUCTION: tl.constexpr):
     """a ∘ b; a NaN wins."""
     if REDUCTION == "add":
-        return a + b
-    if REDUCTION == "mul":
-        return a * b
-    if REDUCTION == "max":
-        return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-    tl.static_assert(REDUCTION == "min")
-    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+        a = a + b
+    elif REDUCTION == "mul":
+        a = a * b
+    elif REDUCTION == "max":
+        a = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    else:
+        tl.static_assert(REDUCTION == "min")
+        a = tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    return a
 
 
 @triton.jit
@@ -151,6 +158,7 @@ def lower_scatter_elements(node: Node, target: Target) -> Lowered:
         extent=x.shape[axis],
         size=updates.size,
         BLOCK=block,
+        WIDE=is_wide(x.size, updates.size),
     )
     return (*_copy_of(x, y), scatter)
 

@@ -19,6 +19,12 @@ DTYPES = frozenset(
 _EXACT_IN_FLOAT32 = frozenset("float16 bfloat16 float32 bool int8 int16 uint8 uint16".split())
 
 
+def number_of(scalar: np.ndarray) -> Number:
+    """The element of an array of one, as a rule gets it: bool as 0 or 1, any float as a Python float."""
+    value = scalar.reshape(-1)[0]
+    return int(value) if scalar.dtype.kind in "biu" else float(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Operator:
     """What a rule sees of a node.

@@ -14,9 +14,7 @@ from gossamer.model.elementwise import RULES as ELEMENTWISE
 from gossamer.model.fusion import is_float
 from gossamer.model.node import FUSED
 
-CONVOLUTIONS = frozenset(
-    {("", "Conv"), ("", "ConvTranspose"), (FUSED, "FusedConv"), (FUSED, "FusedConvTranspose"), ("com.microsoft", "FusedConv")}
-)
+CONVOLUTIONS = frozenset({("", "Conv"), ("", "ConvTranspose"), (FUSED, "FusedConv"), (FUSED, "FusedConvTranspose")})
 RANKS = (3, 4, 5)
 
 
@@ -152,6 +150,14 @@ def _unsqueeze(node: ir.Node, _: int) -> Adaptation | None:
     return _with_axes(node, 1, Adaptation((0,), (0,)), sorted(place(axis, rank) for axis in axes))
 
 
+def _reshape(node: ir.Node, _: int) -> Adaptation | None:
+    """Spatial axes are split or merged; N and C stay."""
+    before, after = static_shape(node.inputs[0]) or (), static_shape(node.outputs[0]) or ()
+    if before[:2] != after[:2] or not _has_layout(node.outputs[0]) or 0 in after:
+        return None
+    return Adaptation((0,), (0,), parameters={1: np.array([after[axis] for axis in last_order(len(after))], np.int64)})
+
+
 def _slice(node: ir.Node, opset: int) -> Adaptation | None:
     rank = _rank(node.inputs[0])
     if opset < 10:
@@ -261,6 +267,7 @@ _RULES: Mapping[tuple[str, str], _Rule] = {
     ("", "ArgMin"): _arg_reduction,
     ("", "Concat"): _one_axis(1),
     ("", "Split"): _one_axis(0),
+    ("", "Reshape"): _reshape,
     ("", "Slice"): _slice,
     ("", "Pad"): _pad,
     ("", "Squeeze"): _squeeze,

@@ -115,12 +115,10 @@ def _deserialise(proto: onnx.ModelProto, origin: Origin) -> ir.Model:
     try:
         return ir.from_proto(proto)
     except ir.serde.SerdeError as error:
-        causes = [str(error)]
-        cause = error.__cause__
-        while cause is not None:
-            causes.append(str(cause))
-            cause = cause.__cause__
-        raise InvalidGraph(f"{origin.name}: {causes[-1]} (in {causes[0]})") from error
+        first: BaseException = error
+        while (earlier := first.__cause__ or first.__context__) is not None:
+            first = earlier
+        raise InvalidGraph(f"{origin.name} is damaged, export it again: {first}") from error
 
 
 def _normalise(model: ir.Model, origin: Origin) -> None:
@@ -214,5 +212,7 @@ def _check_operators(model: ir.Model, origin: Origin) -> None:
         if node.domain == "" and not onnx.defs.has(node.op_type, opset, "")
     )
     if unknown:
-        remedy = "Export the model for an opset that has them; operators of other libraries need their domain on the node."
+        remedy = (
+            "Export the model for an opset that has them; operators of other libraries need their domain on the node."
+        )
         raise UnsupportedModel(unknown, origin.name, remedy)

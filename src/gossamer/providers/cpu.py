@@ -12,11 +12,18 @@ from gossamer.program import Call, HostCall, Origin, Refusal
 
 INTERNAL = "gossamer"
 
+DOMAINS = frozenset(
+    ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.experimental")
+)
+"""Whose operators onnxruntime has."""
+
 
 def accepts(node: ir.Node) -> tuple[Call, ...] | Refusal:
     """No calls yet, since nodes are packed in groups by `pack`, or why onnxruntime will not run the node."""
     if node.domain.startswith(INTERNAL):
         return Refusal(f"{node.domain}.{node.op_type} is Gossamer's own operator")
+    if node.domain not in DOMAINS:
+        return Refusal(f"onnxruntime has no operators of domain {node.domain}")
     if not _has_onnxruntime():
         return Refusal("onnxruntime is not installed (pip install 'gossamer[cpu]')")
     return ()

@@ -14,7 +14,7 @@ import numpy as np
 
 from gossamer import settings
 from gossamer.errors import InvalidArgument
-from gossamer.run.device_tensor import DeviceTensor, is_dense
+from gossamer.run.device_tensor import DeviceTensor, is_dense, owned_tensor
 from gossamer.session.engine import HostTensor, Tensor
 
 LEGACY_STREAM = 1

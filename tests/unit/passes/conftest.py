@@ -61,7 +61,9 @@ def answers(proto: onnx.ModelProto, seed: int = 0) -> list[np.ndarray]:
         tensor = value.type.tensor_type
         shape = [dim.dim_value or 3 for dim in tensor.shape.dim]
         dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        feeds[value.name] = (random.random(shape) * 4 - 2 if dtype.kind == "f" else random.integers(0, 2, shape)).astype(dtype)
+        feeds[value.name] = (
+            random.random(shape) * 4 - 2 if dtype.kind == "f" else random.integers(0, 2, shape)
+        ).astype(dtype)
     return session.run(None, feeds)
 
 

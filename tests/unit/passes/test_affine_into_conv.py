@@ -28,14 +28,18 @@ def tidied(model):
 
 
 def test_batch_normalization(bench, text):
-    assert bench.after(tidied, f"""
+    assert bench.after(
+        tidied,
+        f"""
         g (float[1,3,4,4] x) => (float[1,2,4,4] y)
         <{WEIGHT}, {NORM}>
         {{
           c = Conv (x, w)
           n = BatchNormalization <epsilon = 0.0> (c, s, o, m, v)
           y = Relu (n)
-        }}""", 1e-5) == text("""
+        }}""",
+        1e-5,
+    ) == text("""
         graph g(%x : float32[1,3,4,4]) {
           %c_weight : float32[2,3,1,1] = {1,2,3,24,30,36}
           %c_bias : float32[2] = {0.5,8}
@@ -47,9 +51,11 @@ def test_batch_normalization(bench, text):
 
 
 def test_learnt_scales_and_shifts_in_a_row_keep_the_outputs_name(bench, text):
-    assert bench.after(tidied, f"""
+    assert bench.after(
+        tidied,
+        f"""
         g (float[1,3,4,4] x) => (float[1,2,4,4] y)
-        <float[2,3,1,1] w = {{1.0, 2.0, 3.0, 4.0, 5.0, 6.0}}, float[2] b = {{1.0, 2.0}}, float[1] k = {{2.0}},
+        <{WEIGHT}, float[2] b = {{1.0, 2.0}}, float[1] k = {{2.0}},
          float[1,2,1,1] d = {{2.0, 4.0}}, float[2,1,1] o = {{0.5, 0.25}}, float t = {{1.0}}>
         {{
           c = Conv (x, w, b)
@@ -57,7 +63,9 @@ def test_learnt_scales_and_shifts_in_a_row_keep_the_outputs_name(bench, text):
           f = Div (e, d)
           h = Add (f, o)
           y = Sub (t, h)
-        }}""", 1e-5) == text("""
+        }}""",
+        1e-5,
+    ) == text("""
         graph g(%x : float32[1,3,4,4]) {
           %c_weight_2 : float32[2,3,1,1] = {-1,-2,-3,-2,-2.5,-3}
           %c_bias_3 : float32[2] = {-0.5,-0.25}
@@ -68,10 +76,13 @@ def test_learnt_scales_and_shifts_in_a_row_keep_the_outputs_name(bench, text):
 
 
 def test_a_bias_alone_leaves_the_weight(bench, text):
-    assert bench.after(tidied, """
+    assert bench.after(
+        tidied,
+        """
         g (float[1,1,4] x) => (float[1,1,4] y)
         <float[1,1,1] w = {3.0}, float[1,1,1] o = {0.5}>
-        { c = Conv (x, w) y = Add (c, o) }""") == text("""
+        { c = Conv (x, w) y = Add (c, o) }""",
+    ) == text("""
         graph g(%x : float32[1,1,4]) {
           %w : float32[1,1,1] = {3}
           %c_bias : float32[1] = {0.5}
@@ -82,28 +93,36 @@ def test_a_bias_alone_leaves_the_weight(bench, text):
 
 
 def test_shared_weights_are_copied(bench):
-    result = bench.after(tidied, f"""
+    result = bench.after(
+        tidied,
+        f"""
         g (float[1,3,4,4] x) => (float[1,2,4,4] y, float[1,2,4,4] z)
         <{WEIGHT}, {NORM}>
         {{
           c = Conv (x, w)
           y = BatchNormalization (c, s, o, m, v)
           z = Conv (x, w)
-        }}""", 1e-5)
+        }}""",
+        1e-5,
+    )
     assert "%y = Conv(%x, %c_weight, %c_bias)" in result
     assert "%z = Conv(%x, %w)" in result
 
 
 def test_a_squeeze_of_spatial_axes_is_looked_through(bench, text):
     """PaddlePaddle's one-dimensional convolutions."""
-    assert bench.after(tidied, f"""
+    assert bench.after(
+        tidied,
+        f"""
         g (float[1,3,1,4] x) => (float[1,2,4] y)
         <{WEIGHT}, {NORM}, int64[1] axes = {{2}}>
         {{
           c = Conv (x, w)
           q = Squeeze (c, axes)
           y = BatchNormalization <epsilon = 0.0> (q, s, o, m, v)
-        }}""", 1e-5) == text("""
+        }}""",
+        1e-5,
+    ) == text("""
         graph g(%x : float32[1,3,1,4]) {
           %axes : int64[1] = {2}
           %c_weight : float32[2,3,1,1] = {1,2,3,24,30,36}
@@ -116,13 +135,17 @@ def test_a_squeeze_of_spatial_axes_is_looked_through(bench, text):
 
 
 def test_gemm(bench, text):
-    assert bench.after(tidied, f"""
+    assert bench.after(
+        tidied,
+        f"""
         g (float[5,3] x) => (float[5,2] y)
         <float[2,3] w = {{1.0, 2.0, 3.0, 4.0, 5.0, 6.0}}, float[1,2] b = {{1.0, 2.0}}, {NORM}>
         {{
           c = Gemm <alpha = 0.5, beta = 2.0, transB = 1> (x, w, b)
           y = BatchNormalization <epsilon = 0.0> (c, s, o, m, v)
-        }}""", 1e-5) == text("""
+        }}""",
+        1e-5,
+    ) == text("""
         graph g(%x : float32[5,3]) {
           %c_weight : float32[2,3] = {1,2,3,24,30,36}
           %c_bias : float32[2] = {2.5,32}
@@ -132,41 +155,57 @@ def test_gemm(bench, text):
     """)
 
 
-@pytest.mark.parametrize("nodes", [
-    "c = Conv (x, w) y = BatchNormalization (c, s, o, m, i)",  # a variance that is an input
-    "c = Conv (x, w) n = BatchNormalization (c, s, o, m, v) y = Add (n, c)",  # the convolution is read twice
-    "c = Conv (x, w) y, rm, rv = BatchNormalization <training_mode = 1> (c, s, o, m, v)",
-    "c = Relu (x) y = BatchNormalization (x, s, o, m, v)",
-    "c = Conv (x, w) q = Squeeze (c, batch) y = Add (q, k)",  # the channel is no longer axis 1
-    "c = Conv (x, w) q = Squeeze (c) y = Add (q, k)",
-    "c = Conv (x, w) y = Div (k, c)",
-    "c = Conv (x, w) y = Div (c, zero)",
-    "c = Conv (x, w) y = Add (c, rows)",  # one value a column of the image, not a channel
-    "c = Conv (x, w) y = Mul (c, image)",
-    "c = Conv (x, w) y = Add (c, deeper)",
-    "c = Conv (x, w) y = Mul (c, huge)",  # beyond the weight's type
-    "c = Conv (x, w, i) y = Mul (c, k)",  # a bias that is an input
-])
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "c = Conv (x, w) y = BatchNormalization (c, s, o, m, i)",  # a variance that is an input
+        "c = Conv (x, w) n = BatchNormalization (c, s, o, m, v) y = Add (n, c)",  # the convolution is read twice
+        "c = Conv (x, w) y, rm, rv = BatchNormalization <training_mode = 1> (c, s, o, m, v)",
+        "c = Relu (x) y = BatchNormalization (x, s, o, m, v)",
+        "c = Conv (x, w) q = Squeeze (c, batch) y = Add (q, k)",  # the channel is no longer axis 1
+        "c = Conv (x, w) q = Squeeze (c) y = Add (q, k)",
+        "c = Conv (x, w) y = Div (k, c)",
+        "c = Conv (x, w) y = Div (c, zero)",
+        "c = Conv (x, w) y = Add (c, rows)",  # one value a column of the image, not a channel
+        "c = Conv (x, w) y = Mul (c, image)",
+        "c = Conv (x, w) y = Add (c, deeper)",
+        "c = Conv (x, w) y = Mul (c, huge)",  # beyond the weight's type
+        "c = Conv (x, w, i) y = Mul (c, k)",  # a bias that is an input
+    ],
+)
 def test_refusals(bench, nodes):
-    bench.keeps(affine_into_conv, f"""
+    bench.keeps(
+        affine_into_conv,
+        f"""
         g (float[1,2,4,2] x, float[2] i) => (float y)
-        <float[2,2,1,1] w = {{1.0, 2.0, 3.0, 4.0}}, {NORM}, float k = {{2.0}}, int64[1] batch = {{0}}, float zero = {{0.0}}, float[2] rows = {{1.0, 2.0}},
-         float[1,1,4,2] image = {{{numbers(8)}}}, float[1,1,1,1,1] deeper = {{1.0}}, float huge = {{3e38}}>
-        {{ {nodes} }}""")
+        <float[2,2,1,1] w = {{1.0, 2.0, 3.0, 4.0}}, {NORM}, float k = {{2.0}}, int64[1] batch = {{0}},
+         float zero = {{0.0}}, float[2] rows = {{1.0, 2.0}}, float[1,1,4,2] image = {{{numbers(8)}}},
+         float[1,1,1,1,1] deeper = {{1.0}}, float huge = {{3e38}}>
+        {{ {nodes} }}""",
+    )
 
 
 def test_a_convolution_that_is_an_output_stays(bench):
-    bench.keeps(affine_into_conv, f"""
+    bench.keeps(
+        affine_into_conv,
+        f"""
         g (float[1,3,4,4] x) => (float[1,2,4,4] c, float[1,2,4,4] y)
         <{WEIGHT}, {NORM}>
-        {{ c = Conv (x, w) y = BatchNormalization (c, s, o, m, v) }}""")
+        {{ c = Conv (x, w) y = BatchNormalization (c, s, o, m, v) }}""",
+    )
 
 
 def test_before_opset_14_more_outputs_mean_training_and_spatial_0_is_kept(bench_of):
     head = f"g (float[1,3,4,4] x) => (float[1,2,4,4] y) <{WEIGHT}, {NORM}>"
-    bench_of(9).keeps(affine_into_conv, head + "{ c = Conv (x, w) y, rm, rv, sm, sv = BatchNormalization (c, s, o, m, v) }")
-    bench_of(7).keeps(affine_into_conv, head + "{ c = Conv (x, w) y = BatchNormalization <spatial = 0> (c, s, o, m, v) }")
-    assert "BatchNormalization" not in bench_of(7).after(affine_into_conv, head + "{ c = Conv (x, w) y = BatchNormalization (c, s, o, m, v) }", 1e-5)
+    bench_of(9).keeps(
+        affine_into_conv, head + "{ c = Conv (x, w) y, rm, rv, sm, sv = BatchNormalization (c, s, o, m, v) }"
+    )
+    bench_of(7).keeps(
+        affine_into_conv, head + "{ c = Conv (x, w) y = BatchNormalization <spatial = 0> (c, s, o, m, v) }"
+    )
+    assert "BatchNormalization" not in bench_of(7).after(
+        affine_into_conv, head + "{ c = Conv (x, w) y = BatchNormalization (c, s, o, m, v) }", 1e-5
+    )
 
 
 @st.composite
@@ -176,8 +215,15 @@ def convolutions(draw):
     per_group_in, per_group_out = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     channels, kernel = groups * per_group_in, [draw(st.integers(1, 3)) for _ in range(rank)]
     weight = (channels, per_group_out, *kernel) if transposed else (groups * per_group_out, per_group_in, *kernel)
-    return {"transposed": transposed, "group": groups, "x": (2, channels, *[4] * rank), "weight": weight,
-            "outputs": groups * per_group_out, "bias": draw(st.booleans()), "seed": draw(st.integers(0, 999))}
+    return {
+        "transposed": transposed,
+        "group": groups,
+        "x": (2, channels, *[4] * rank),
+        "weight": weight,
+        "outputs": groups * per_group_out,
+        "bias": draw(st.booleans()),
+        "seed": draw(st.integers(0, 999)),
+    }
 
 
 @settings(max_examples=40, deadline=None)
@@ -185,18 +231,32 @@ def convolutions(draw):
 def test_random_convolutions_give_the_same_numbers(case):
     random = np.random.default_rng(case["seed"])
     outputs = case["outputs"]
-    weights = {"w": random.standard_normal(case["weight"]), "s": random.standard_normal(outputs), "o": random.standard_normal(outputs),
-               "m": random.standard_normal(outputs), "v": random.uniform(0.1, 2, outputs)}
+    weights = {
+        "w": random.standard_normal(case["weight"]),
+        "s": random.standard_normal(outputs),
+        "o": random.standard_normal(outputs),
+        "m": random.standard_normal(outputs),
+        "v": random.uniform(0.1, 2, outputs),
+    }
     if case["bias"]:
         weights["b"] = random.standard_normal(outputs)
     kind = onnx.TensorProto.FLOAT
     nodes = [
-        onnx.helper.make_node("ConvTranspose" if case["transposed"] else "Conv", ["x", "w", *(["b"] if case["bias"] else [])], ["c"], group=case["group"]),
+        onnx.helper.make_node(
+            "ConvTranspose" if case["transposed"] else "Conv",
+            ["x", "w", *(["b"] if case["bias"] else [])],
+            ["c"],
+            group=case["group"],
+        ),
         onnx.helper.make_node("BatchNormalization", ["c", "s", "o", "m", "v"], ["y"], epsilon=1e-3),
     ]
     tensors = [onnx.numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
     graph = onnx.helper.make_graph(
-        nodes, "g", [onnx.helper.make_tensor_value_info("x", kind, case["x"])], [onnx.helper.make_tensor_value_info("y", kind, None)], tensors
+        nodes,
+        "g",
+        [onnx.helper.make_tensor_value_info("x", kind, case["x"])],
+        [onnx.helper.make_tensor_value_info("y", kind, None)],
+        tensors,
     )
     proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
     model = load(proto)
@@ -220,7 +280,10 @@ def test_half_precision_is_rounded_once(bench):
     zero = np.zeros(2, np.float16)
     arrays = {"w": w, "s": s, "o": zero, "m": zero, "v": v}
     graph = onnx.helper.make_graph(
-        [onnx.helper.make_node("Conv", ["x", "w"], ["c"]), onnx.helper.make_node("BatchNormalization", ["c", "s", "o", "m", "v"], ["y"])],
+        [
+            onnx.helper.make_node("Conv", ["x", "w"], ["c"]),
+            onnx.helper.make_node("BatchNormalization", ["c", "s", "o", "m", "v"], ["y"]),
+        ],
         "g",
         [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT16, [1, 3, 4, 4])],
         [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT16, [1, 2, 4, 4])],

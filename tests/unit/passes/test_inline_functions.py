@@ -16,11 +16,17 @@ Scale <by> (a) => (b) { factor = Constant <value_float : float = @by> () b = Mul
 
 
 def test_calls_become_the_functions_nodes_with_attributes_in_place(text):
-    model = load(onnx.parser.parse_model(HEADER + """
+    model = load(
+        onnx.parser.parse_model(
+            HEADER
+            + """
         g (float[2] x) => (float[2] y) {
           a = local.Scale <by : float = 2.0> (x)
           y = local.Scale <by : float = 3.0> (a)
-        }""" + SCALE))
+        }"""
+            + SCALE
+        )
+    )
     lift_constants(model)
     assert to_text(model) == text("""
         graph g(%x : float32[2]) {
@@ -35,7 +41,10 @@ def test_calls_become_the_functions_nodes_with_attributes_in_place(text):
 
 
 def test_calls_in_functions_and_branches(text):
-    model = load(onnx.parser.parse_model(HEADER + """
+    model = load(
+        onnx.parser.parse_model(
+            HEADER
+            + """
         g (bool c, float[2] x) => (float[2] y) {
           y = If (c) <
             then_branch = t () => (float[2] r) { r = local.Twice (x) },
@@ -44,7 +53,10 @@ def test_calls_in_functions_and_branches(text):
         }
         <domain: "local", opset_import: ["" : 18, "local" : 1]>
         Twice (a) => (b) { b = local.Scale <by : float = 2.0> (a) }
-        """ + SCALE))
+        """
+            + SCALE
+        )
+    )
     lift_constants(model)
     assert to_text(model) == text("""
         graph g(%c : bool[], %x : float32[2]) {
@@ -64,17 +76,23 @@ def test_calls_in_functions_and_branches(text):
 
 
 def test_functions_that_call_one_another_in_a_circle():
-    proto = onnx.parser.parse_model(HEADER + """
+    proto = onnx.parser.parse_model(
+        HEADER
+        + """
         g (float[2] x) => (float[2] y) { y = local.A (x) }
         <domain: "local", opset_import: ["local" : 1]> A (a) => (b) { b = local.B (a) }
-        <domain: "local", opset_import: ["local" : 1]> B (a) => (b) { b = local.A (a) }""")
-    with pytest.raises(InvalidGraph, match="functions cannot be inlined: .*A"):
+        <domain: "local", opset_import: ["local" : 1]> B (a) => (b) { b = local.A (a) }"""
+    )
+    with pytest.raises(InvalidGraph, match=r"functions cannot be inlined: .*A"):
         load(proto)
 
 
 def test_functions_of_another_opset():
-    proto = onnx.parser.parse_model(HEADER + """
+    proto = onnx.parser.parse_model(
+        HEADER
+        + """
         g (float[2] x) => (float[2] y) { y = local.A (x) }
-        <domain: "local", opset_import: ["" : 13]> A (a) => (b) { b = Neg (a) }""")
+        <domain: "local", opset_import: ["" : 13]> A (a) => (b) { b = Neg (a) }"""
+    )
     with pytest.raises(InvalidGraph, match="version 18 in the model but version 13"):
         load(proto)

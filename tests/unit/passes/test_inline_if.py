@@ -15,23 +15,32 @@ def both(model):
     return inline_if(model) or lifted
 
 
-@pytest.mark.parametrize(("condition", "body"), [
-    (1, ["%k : float32[] = {2}", "%r = Mul(%x, %k) : float32[…]", "%y = Relu(%r) : float32[2]"]),
-    (0, ["%r_1 = Neg(%x) : float32[…]", "%y = Relu(%r_1) : float32[2]"]),
-])
+@pytest.mark.parametrize(
+    ("condition", "body"),
+    [
+        (1, ["%k : float32[] = {2}", "%r = Mul(%x, %k) : float32[…]", "%y = Relu(%r) : float32[2]"]),
+        (0, ["%r_1 = Neg(%x) : float32[…]", "%y = Relu(%r_1) : float32[2]"]),
+    ],
+)
 def test_the_taken_branch_replaces_the_node(bench, condition, body):
-    result = bench.after(both, f"""
+    result = bench.after(
+        both,
+        f"""
         g (float[2] x) => (float[2] y)
         <bool c = {{{condition}}}>
-        {{ a = If (c) {BRANCHES} y = Relu (a) }}""")
+        {{ a = If (c) {BRANCHES} y = Relu (a) }}""",
+    )
     assert [line.strip() for line in result.splitlines()[2:-2]] == body
 
 
 def test_the_branchs_result_takes_the_name_of_an_output(bench, text):
-    assert bench.after(both, f"""
+    assert bench.after(
+        both,
+        f"""
         g (float[2] x) => (float[2] y)
         <bool[1] c = {{1}}>
-        {{ y = If (c) {BRANCHES} }}""") == text("""
+        {{ y = If (c) {BRANCHES} }}""",
+    ) == text("""
         graph g(%x : float32[2]) {
           %c : bool[1] = {True}
           %k : float32[] = {2}
@@ -42,7 +51,9 @@ def test_the_branchs_result_takes_the_name_of_an_output(bench, text):
 
 
 def test_a_branch_that_returns_an_initializer_or_an_outer_value_leaves_a_copy(bench, text):
-    assert bench.after(both, """
+    assert bench.after(
+        both,
+        """
         g (float[2] x) => (float[2] y, float[2] z)
         <bool c = {1}>
         {
@@ -51,7 +62,8 @@ def test_a_branch_that_returns_an_initializer_or_an_outer_value_leaves_a_copy(be
             then_branch = t () => (float[2] r, float[2] s) <float[2] r = {1.0, 2.0}> { s = Identity (a) },
             else_branch = e () => (float[2] r, float[2] s) { r = Neg (x) s = Abs (x) }
           >
-        }""") == text("""
+        }""",
+    ) == text("""
         graph g(%x : float32[2]) {
           %c : bool[] = {True}
           %r : float32[2] = {1,2}
@@ -64,7 +76,9 @@ def test_a_branch_that_returns_an_initializer_or_an_outer_value_leaves_a_copy(be
 
 
 def test_branches_in_branches(bench, text):
-    assert bench.after(both, """
+    assert bench.after(
+        both,
+        """
         g (float[2] x) => (float[2] y)
         <bool c = {1}, bool d = {0}>
         {
@@ -78,7 +92,8 @@ def test_branches_in_branches(bench, text):
             },
             else_branch = e () => (float[2] r) { r = Neg (x) }
           >
-        }""") == text("""
+        }""",
+    ) == text("""
         graph g(%x : float32[2]) {
           %c : bool[] = {True}
           %d : bool[] = {False}
@@ -90,10 +105,13 @@ def test_branches_in_branches(bench, text):
 
 
 def test_a_condition_that_is_computed_stays(bench):
-    bench.keeps(inline_if, """
+    bench.keeps(
+        inline_if,
+        """
         g (bool c, float[2] x) => (float[2] y) {
           y = If (c) <
             then_branch = t () => (float[2] r) { r = Abs (x) },
             else_branch = e () => (float[2] r) { r = Neg (x) }
           >
-        }""")
+        }""",
+    )

@@ -43,12 +43,15 @@ def loses_an_output(model):
     return True
 
 
-@pytest.mark.parametrize(("culprit", "problem"), [
-    (reads_too_early, "Relu 'Relu_0' reads 'y', which nothing before it makes"),
-    (loses_a_node, "Neg 'Neg_2' reads 'b', which nothing before it makes"),
-    (doubles_a_name, "the name 'b' of an output of Abs 'Abs_1' is missing or taken"),
-    (loses_an_output, "nothing makes the output 'z' of graph 'g'"),
-])
+@pytest.mark.parametrize(
+    ("culprit", "problem"),
+    [
+        (reads_too_early, "Relu 'Relu_0' reads 'y', which nothing before it makes"),
+        (loses_a_node, "Neg 'Neg_2' reads 'b', which nothing before it makes"),
+        (doubles_a_name, "the name 'b' of an output of Abs 'Abs_1' is missing or taken"),
+        (loses_an_output, "nothing makes the output 'z' of graph 'g'"),
+    ],
+)
 def test_the_runner_names_the_pass_that_breaks_a_model(bench, culprit, problem):
     with pytest.raises(Fail, match=f"pass {culprit.__name__} broke the model: {problem}"):
         run_passes(bench.load(SOURCE), (lift_constants, culprit))
@@ -75,7 +78,9 @@ def test_the_graph_is_logged_after_each_pass_that_changed_it(bench, caplog):
     assert not caplog.records
     with settings.override(DEBUG=4):
         run_passes(bench.load(source), (lift_constants, lift_constants))
-    assert [record.getMessage().splitlines()[:2] for record in caplog.records] == [["after lift_constants:", "graph g(%x : float32[]) {"]]
+    assert [record.getMessage().splitlines()[:2] for record in caplog.records] == [
+        ["after lift_constants:", "graph g(%x : float32[]) {"]
+    ]
 
 
 def test_preparing_and_specialising(bench, text):
@@ -124,10 +129,16 @@ def names():
 
 
 @pytest.mark.models
-@pytest.mark.parametrize(("file", "most_nodes"), [
-    ("ch_PP-OCRv4_det_infer.onnx", 280), ("ch_PP-OCRv4_rec_infer.onnx", 350), ("ch_ppocr_mobile_v2.0_cls_infer.onnx", 190),
-    ("PP-OCRv6_det_tiny.onnx", 250), ("PP-OCRv6_rec_tiny.onnx", 130),
-])
+@pytest.mark.parametrize(
+    ("file", "most_nodes"),
+    [
+        ("ch_PP-OCRv4_det_infer.onnx", 280),
+        ("ch_PP-OCRv4_rec_infer.onnx", 350),
+        ("ch_ppocr_mobile_v2.0_cls_infer.onnx", 190),
+        ("PP-OCRv6_det_tiny.onnx", 250),
+        ("PP-OCRv6_rec_tiny.onnx", 130),
+    ],
+)
 def test_ocr_models_become_static_and_answer_the_same(model_path, names, file, most_nodes):
     path, entry = model_path(names[file]), fetch.catalogue()[names[file]]
     model = load(path)
@@ -153,9 +164,13 @@ def test_models_with_control_flow_answer_the_same(model_path, names, file):
     feeds = random_feeds(entry)
     if "sr" in feeds:
         feeds["sr"] = np.array(16000)
-    special = specialise(model, {name: array.shape for name, array in feeds.items()})
-    expected = run(path.read_bytes(), feeds)
-    for wanted, found in zip(expected, run(ir.to_proto(special).SerializeToString(), feeds), strict=True):
+    special = ir.to_proto(specialise(model, {name: array.shape for name, array in feeds.items()}))
+    # onnxruntime refuses to load Silero's own file with static inputs: the branch that is not taken does not fit them.
+    del special.graph.value_info[:]
+    for value in special.graph.input:
+        for dim in value.type.tensor_type.shape.dim:
+            dim.Clear()
+    for wanted, found in zip(run(path.read_bytes(), feeds), run(special.SerializeToString(), feeds), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-4)
 
 

@@ -22,11 +22,11 @@ def inferred(model, **shapes):
     return lines(model)
 
 
-CONV = """
+CONV = f"""
     g (float[N,3,H,W] x) => (float[a,b,c,d] y)
-    <float[8,3,3,3] w = {%s}>
-    { c = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, w) y = Relu (c) }
-""" % ", ".join(["0.0"] * 216)
+    <float[8,3,3,3] w = {{{", ".join(["0.0"] * 216)}}}>
+    {{ c = Conv <strides = [2, 2], pads = [1, 1, 1, 1]> (x, w) y = Relu (c) }}
+"""
 
 
 def test_static_shapes_of_inputs(bench):
@@ -41,17 +41,22 @@ def test_symbols_stay_symbols(bench):
 
 
 def test_shapes_are_followed_through_integers(bench):
-    assert "%y = Reshape(%x, %t) : float32[2,12]" in inferred(bench.load("""
+    assert "%y = Reshape(%x, %t) : float32[2,12]" in inferred(
+        bench.load("""
         g (float[N,3,4] x) => (float[a,b] y)
         <int64[1] zero = {0}, int64[1] rest = {-1}>
-        { s = Shape (x) n = Gather (s, zero) t = Concat <axis = 0> (n, rest) y = Reshape (x, t) }"""), x=(2, 3, 4))
+        { s = Shape (x) n = Gather (s, zero) t = Concat <axis = 0> (n, rest) y = Reshape (x, t) }"""),
+        x=(2, 3, 4),
+    )
 
 
 def test_float_scales_of_resize_are_read(bench):
-    assert "%y = Resize(%x, _, %scales) : float32[1,2,8,12]" in inferred(bench.load("""
+    assert "%y = Resize(%x, _, %scales) : float32[1,2,8,12]" in inferred(
+        bench.load("""
         g (float[1,2,4,4] x) => (float[a,b,c,d] y)
         <float[4] scales = {1.0, 1.0, 2.0, 3.0}>
-        { y = Resize (x, , scales) }"""))
+        { y = Resize (x, , scales) }""")
+    )
 
 
 def test_values_in_subgraphs(bench):
@@ -61,7 +66,11 @@ def test_values_in_subgraphs(bench):
         {
           h = Relu (x)
           y = If (c) <
-            then_branch = t () => (float[m,n] r) { k = Constant <value_float : float = 2.0> () q = Mul (h, k) r = MatMul (q, w) },
+            then_branch = t () => (float[m,n] r) {
+              k = Constant <value_float : float = 2.0> ()
+              q = Mul (h, k)
+              r = MatMul (q, w)
+            },
             else_branch = e () => (float[m,n] r) { r = MatMul (h, w) }
           >
         }""")
@@ -76,7 +85,11 @@ def test_values_of_a_loops_body(bench):
     model = bench.load("""
         g (int64 n, bool c, float[2,3] x) => (float[2,3] y, float[a,b,d] scan) {
           y, scan = Loop (n, c, x) <
-            body = b (int64 i, bool go, float[2,3] s) => (bool on, float[2,3] t, float[2,3] u) { on = Identity (go) t = Neg (s) u = Abs (t) }
+            body = b (int64 i, bool go, float[2,3] s) => (bool on, float[2,3] t, float[2,3] u) {
+              on = Identity (go)
+              t = Neg (s)
+              u = Abs (t)
+            }
           >
         }""")
     found = inferred(model)
@@ -90,7 +103,10 @@ def test_other_domains_keep_what_the_file_declares():
         g (float[2,3] x) => (float[a,b] y)
         <float[2,3] f>
         { f = com.microsoft.FastGelu (x) y = Neg (f) }""")
-    assert inferred(load(proto))[1:3] == ["%f = com.microsoft::FastGelu(%x) : float32[2,3]", "%y = Neg(%f) : float32[2,3]"]
+    assert inferred(load(proto))[1:3] == [
+        "%f = com.microsoft::FastGelu(%x) : float32[2,3]",
+        "%y = Neg(%f) : float32[2,3]",
+    ]
 
 
 def test_stale_shapes_of_intermediate_values_are_not_believed(bench):
@@ -111,7 +127,9 @@ def test_shapes_that_depend_on_data_stay_open(bench):
 def test_weights_are_not_given_to_inference(bench, monkeypatch):
     seen = []
     infer = onnx.shape_inference.infer_shapes
-    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", lambda proto, **how: seen.append(proto.ByteSize()) or infer(proto, **how))
+    monkeypatch.setattr(
+        onnx.shape_inference, "infer_shapes", lambda proto, **how: seen.append(proto.ByteSize()) or infer(proto, **how)
+    )
     w = onnx.numpy_helper.from_array(np.zeros((512, 512), np.float32), "w")
     proto = bench.parse("g (float[1,512] x, float[512,512] w) => (float[a,b] y) { y = MatMul (x, w) }")
     del proto.graph.input[1]
@@ -125,7 +143,9 @@ def test_wrong_inputs(bench):
     with pytest.raises(InvalidArgument, match=r"no input 'z'; its inputs are \['x'\]"):
         infer_shapes(model, {"z": (1,)})
     for shape in ((1, 3), (1, 4, 48, 320)):
-        with pytest.raises(InvalidArgument, match=r"input 'x' has the shape \[N,3,H,W\] in the model, which .* does not fit"):
+        with pytest.raises(
+            InvalidArgument, match=r"input 'x' has the shape \[N,3,H,W\] in the model, which .* does not fit"
+        ):
             infer_shapes(model, {"x": shape})
 
 

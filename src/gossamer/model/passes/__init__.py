@@ -79,15 +79,11 @@ def _name(step: Pass) -> str:
 
 def prepare(model: ir.Model) -> None:
     """What is the same for all input shapes, on ONNX's own operators; in place."""
-    run_passes(
-        model, (inline_functions, lift_constants, infer_shapes)
-    )  # types first: folding and Cast elimination read them
-    while run_passes(
-        model, (fold_constants, inline_if)
-    ):  # a folded condition opens a branch, which has constants of its own
-        pass
-    run_passes(model, (remove_no_ops, remove_unused, share_duplicates))
-    run_passes(model, (affine_into_conv, remove_unused))  # after remove_no_ops, which brings the two nodes together
+    # Types first: folding and the elimination of Casts read them.
+    run_passes(model, (inline_functions, lift_constants, infer_shapes))
+    _fold(model)
+    # After remove_no_ops, which brings a convolution and its scale together.
+    run_passes(model, (remove_no_ops, remove_unused, share_duplicates, affine_into_conv, remove_unused))
 
 
 def specialise(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]]) -> ir.Model:
@@ -98,12 +94,20 @@ def specialise(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]]) -> 
     model = model.clone()
     run_passes(model, (partial(infer_shapes, input_shapes=input_shapes),))
     for _ in range(_MOST_ROUNDS):
-        changed = run_passes(model, (fold_constants, inline_if))
-        if not changed or _is_static(model):
+        if not _fold(model) or _is_static(model):
             break
         run_passes(model, (infer_shapes,))
-    run_passes(model, (remove_no_ops, remove_unused))
+    run_passes(model, (remove_no_ops, affine_into_conv, remove_unused))
     return model
+
+
+def _fold(model: ir.Model) -> bool:
+    """Fold constants, and those of the branches that folded conditions open."""
+    changed = run_passes(model, (fold_constants,))
+    while run_passes(model, (inline_if,)):
+        changed = True
+        run_passes(model, (fold_constants,))
+    return changed
 
 
 def _is_static(model: ir.Model) -> bool:

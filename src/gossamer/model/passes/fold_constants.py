@@ -57,11 +57,12 @@ def fold_constants(model: ir.Model) -> bool:
     ```
 
     Whole expressions at once, by onnx.reference; what counts as constant: initializers, the outputs of such nodes, and
-    Shape (Shape-1 to -25) or Size of a value whose shape is static, constant or not. A folded output of the model leaves
-    an Identity.
+    Shape (Shape-1 to -25) or Size of a value whose shape is static, constant or not. A folded output of the model
+    leaves an Identity.
 
-    The main graph only. A branch that is not taken may compute nonsense for the shapes at hand (Silero's for 8 kHz does),
-    and folding that makes a model that does not load; a branch that is taken for certain is inlined, and folded then.
+    The main graph only. A branch that is not taken may compute nonsense for the shapes at hand (Silero's for 8 kHz
+    does), and folding that makes a model that does not load; a branch that is taken for certain is inlined, and folded
+    then.
 
     Kept: operators outside `FOLDED`, strings, reductions of 16-bit floats, results over `LARGEST_RESULT` that are
     larger than what they are made from (Expand and Tile of weights; ConstantOfShape is folded at any size, since its

@@ -17,8 +17,8 @@ def lift_constants(model: ir.Model) -> bool:
     %w = Constant[value=tensor[64, 3, 7, 7]]()      →      %w : float32[64,3,7,7]      (an initializer)
     ```
 
-    All forms: value, value_float(s), value_int(s), value_string(s). Raises InvalidGraph for a Constant without exactly one
-    of them (`load` has refused sparse_value). A Constant that is an output of its graph leaves an Identity there.
+    All forms: value, value_float(s), value_int(s), value_string(s). Raises InvalidGraph for a Constant without exactly
+    one of them (`load` has refused sparse_value). A Constant that is an output of its graph leaves an Identity there.
     """
     names: Names | None = None
     nodes = [node for node in nodes_in(model.graph) if node.op_type == "Constant" and node.domain == ""]

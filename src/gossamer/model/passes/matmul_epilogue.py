@@ -8,7 +8,15 @@ import onnx_ir as ir
 
 from gossamer.model.activation_forms import Activation, activation_after, scalar_constant
 from gossamer.model.edit import erase, nodes_in, static_shape
-from gossamer.model.fusion import activation_attributes, fuse, is_exact, is_float, other_input, residual_after, sole_reader
+from gossamer.model.fusion import (
+    activation_attributes,
+    fuse,
+    is_exact,
+    is_float,
+    other_input,
+    residual_after,
+    sole_reader,
+)
 
 
 def matmul_epilogue(model: ir.Model) -> bool:
@@ -80,9 +88,17 @@ def _merge(model: ir.Model, node: ir.Node) -> bool:
         return False
     gained = _take_additions(fusion)
     gained |= _take_activation(fusion)
-    if not gained and len(fusion.replaced) == 1 and not (a.absorbed or b.absorbed or node.op_type == "MatMul" and _moved(a, b)):
+    if (
+        not gained
+        and len(fusion.replaced) == 1
+        and not (a.absorbed or b.absorbed or node.op_type == "MatMul" and _moved(a, b))
+    ):
         return False
-    attributes = [*_order_attributes("A", a), *_order_attributes("B", b), *_number_attributes(fusion.alpha * a.scale * b.scale)]
+    attributes = [
+        *_order_attributes("A", a),
+        *_order_attributes("B", b),
+        *_number_attributes(fusion.alpha * a.scale * b.scale),
+    ]
     attributes += activation_attributes(fusion.activation)
     fuse(model, "FusedMatMul", (a.value, b.value, fusion.bias, fusion.residual), attributes, fusion.replaced)
     for absorbed in (*a.absorbed, *b.absorbed):

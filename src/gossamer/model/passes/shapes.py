@@ -26,9 +26,9 @@ def infer_shapes(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]] | 
     ```
 
     input_shapes: static shapes of inputs of the main graph by name; without them, symbols in the declared shapes stay
-    symbols. What inference does not find stays as it is: unknown, or (operators of other domains) as the file declares it.
-    Weights are not given to it, only their types. Raises InvalidArgument for a name that is no input, or a shape that does
-    not fit the declared one, and InvalidGraph where types contradict one another.
+    symbols. What inference does not find stays as it is: unknown, or (operators of other domains) as the file declares
+    it. Weights are not given to it, only their types. Raises InvalidArgument for a name that is no input, or a shape
+    that does not fit the declared one, and InvalidGraph where types contradict one another.
     """
     changed = False
     for name, shape in (input_shapes or {}).items():
@@ -52,7 +52,9 @@ def _set_input(model: ir.Model, name: str, shape: tuple[int, ...]) -> bool:
             f"the model has no input '{name}'; its inputs are {[value.name for value in model.graph.inputs]}"
         )
     if value.shape is not None and not _fits(shape, value.shape):
-        raise InvalidArgument(f"input '{name}' has the shape {value.shape} in the model, which {list(shape)} does not fit")
+        raise InvalidArgument(
+            f"input '{name}' has the shape {value.shape} in the model, which {list(shape)} does not fit"
+        )
     if static_shape(value) == tuple(shape):
         return False
     value.shape = ir.Shape(shape)

@@ -25,9 +25,9 @@ def share_duplicates(model: ir.Model) -> bool:
     %y = Add(%a, %b)             %y = Add(%a, %a)
     ```
 
-    Nodes are equal if operator, inputs, attributes and the outputs they name are. Nodes of the main graph, initializers of
-    every graph for itself. Kept apart: random operators, nodes with subgraphs, operators of other domains (which may have
-    state), initializers of over 1024 elements, and two outputs of the model.
+    Nodes are equal if operator, inputs, attributes and the outputs they name are. Nodes of the main graph, initializers
+    of every graph for itself. Kept apart: random operators, nodes with subgraphs, operators of other domains (which may
+    have state), initializers of over 1024 elements, and two outputs of the model.
     """
     changed = DeduplicateInitializersPass(size_limit=_SMALL)(model).modified
     return _share_nodes(model.graph) or changed

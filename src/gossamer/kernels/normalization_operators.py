@@ -1,0 +1,157 @@
+"""Which rows, statistics and parameters the normalisation operators of ONNX and com.microsoft mean."""
+
+from __future__ import annotations
+
+from math import prod
+
+from gossamer.kernels.normalization import DEFAULT_EPSILON, Norm, Parameters, Skip, Statistics, normalize_calls
+from gossamer.kernels.reduction_geometry import Geometry, geometry_of, runs_of
+from gossamer.kernels.registry import Lowered, lowers
+from gossamer.model.node import CHANNELS_LAST, Node
+from gossamer.program import Buffer, Refusal, Target
+
+MICROSOFT = "com.microsoft"
+
+
+def _trailing_rows(node: Node) -> Geometry:
+    """Rows over the axes from `axis` on."""
+    axis = node.attribute("axis", -1) % node.x.rank
+    return Geometry(prod(node.x.shape[:axis]), 1, 1, prod(node.x.shape[axis:]), 1)
+
+
+def _per_step(gamma: Buffer | None, beta: Buffer | None, steps: int) -> Parameters | Refusal:
+    """Parameters that run along the steps, as a whole or repeated; one alone may also be a single number."""
+    given = [buffer for buffer in (gamma, beta) if buffer is not None]
+    sizes = {buffer.size for buffer in given}
+    if sizes <= {steps}:
+        return Parameters(gamma, beta, "step")
+    if len(sizes) == 1 and all(_repeats(buffer, steps) for buffer in given):
+        return Parameters(gamma, beta, "group", 1, given[0].size, 1)
+    return Refusal(f"scale and bias have shapes {', '.join(str(buffer.shape) for buffer in given)}")
+
+
+def _repeats(buffer: Buffer, steps: int) -> bool:
+    """Whether broadcasting the buffer means repeating it: no axis of extent 1 behind a longer one."""
+    lead = [extent for extent in buffer.shape if extent != 1]
+    return buffer.size > 0 and steps % buffer.size == 0 and buffer.shape[buffer.rank - len(lead) :] == tuple(lead)
+
+
+def _statistics(node: Node, mean: int | None, scale: int) -> Statistics:
+    return Statistics(None if mean is None else node.output(mean), node.output(scale))
+
+
+@lowers("LayerNormalization")
+def lower_layer_norm(node: Node, target: Target) -> Lowered:
+    """LayerNormalization-17 with its outputs Mean and InvStdDev; whatever `stash_type`, statistics are fp32 or fp64."""
+    geometry = _trailing_rows(node)
+    parameters = _per_step(node.input(1), node.input(2), geometry.steps)
+    if isinstance(parameters, Refusal):
+        return parameters
+    norm = Norm("variance", node.attribute("epsilon", DEFAULT_EPSILON))
+    statistics = _statistics(node, 1, 2)
+    return normalize_calls(node, node.x, node.y, geometry, norm, target, parameters=parameters, statistics=statistics)
+
+
+@lowers("RMSNormalization", since=23)
+@lowers("SimplifiedLayerNormalization")
+@lowers("SimplifiedLayerNormalization", domain=MICROSOFT)
+def lower_rms_norm(node: Node, target: Target) -> Lowered:
+    """RMSNormalization-23; onnxruntime's SimplifiedLayerNormalization with its output of 1 / rms."""
+    geometry = _trailing_rows(node)
+    parameters = _per_step(node.input(1), None, geometry.steps)
+    if isinstance(parameters, Refusal):
+        return parameters
+    norm = Norm("variance", node.attribute("epsilon", DEFAULT_EPSILON), centred=False)
+    statistics = _statistics(node, None, 1)
+    return normalize_calls(node, node.x, node.y, geometry, norm, target, parameters=parameters, statistics=statistics)
+
+
+@lowers("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def lower_skip_layer_norm(node: Node, target: Target) -> Lowered:
+    """com.microsoft SkipLayerNormalization (x, skip, gamma, beta, bias) and its RMS form (x, skip, gamma, bias).
+
+    Outputs: the norm of x + skip + bias, its mean, 1 / deviation, and the sum.
+    """
+    simplified = node.op_type == "SkipSimplifiedLayerNormalization"
+    skip, gamma = node.input(1), node.input(2)
+    beta, bias = (None, node.input(3)) if simplified else (node.input(3), node.input(4))
+    steps = node.x.shape[-1]
+    assert skip is not None
+    block = node.x.shape[-2:]
+    if skip.shape[-2:] != block or skip.size not in (node.x.size, prod(block)):
+        return Refusal(f"its skip input has shape {skip.shape}, the first {node.x.shape}")
+    geometry = Geometry(prod(node.x.shape[:-1]), 1, 1, steps, 1)
+    return normalize_calls(
+        node,
+        node.x,
+        node.y,
+        geometry,
+        Norm("variance", node.attribute("epsilon", 1e-12), centred=not simplified),
+        target,
+        parameters=Parameters(gamma, beta, "step"),
+        statistics=_statistics(node, None if simplified else 1, 2),
+        skip=Skip(skip, bias, node.output(3)),
+    )
+
+
+@lowers("InstanceNormalization")
+@lowers("InstanceNormalization", domain=CHANNELS_LAST)
+def lower_instance_norm(node: Node, target: Target) -> Lowered:
+    """InstanceNormalization-1 to 22."""
+    images, channels, pixels = _extents(node)
+    if node.channels_last:
+        geometry = Geometry(images, 1, 1, pixels, channels)
+        parameters = Parameters(node.inputs[1], node.inputs[2], "inner")
+    else:
+        geometry = Geometry(images * channels, 1, 1, pixels, 1)
+        parameters = Parameters(node.inputs[1], node.inputs[2], "row", channels)
+    norm = Norm("variance", node.attribute("epsilon", DEFAULT_EPSILON))
+    return normalize_calls(node, node.x, node.y, geometry, norm, target, parameters=parameters)
+
+
+def _extents(node: Node) -> tuple[int, int, int]:
+    """Images, channels, pixels of an image."""
+    shape = node.x.shape
+    spatial = shape[1:-1] if node.channels_last else shape[2:]
+    return shape[0], shape[-1] if node.channels_last else shape[1], prod(spatial)
+
+
+@lowers("GroupNormalization", since=18)
+@lowers("GroupNormalization", domain=CHANNELS_LAST)
+def lower_group_norm(node: Node, target: Target) -> Lowered:
+    """GroupNormalization: version 18 has scale and bias per group, version 21 per channel."""
+    images, channels, pixels = _extents(node)
+    groups, gamma, beta = node.attribute("num_groups"), node.inputs[1], node.inputs[2]
+    assert gamma is not None
+    width = channels // groups
+    per_group = width if gamma.size == channels else 1
+    if not node.channels_last:
+        geometry = Geometry(images * groups, 1, 1, width * pixels, 1)
+        parameters = Parameters(gamma, beta, "group", groups, per_group, pixels)
+    elif width == 1:
+        geometry = Geometry(images, 1, 1, pixels, channels)
+        parameters = Parameters(gamma, beta, "inner")
+    else:
+        geometry = Geometry(images, pixels, groups, width, 1)
+        parameters = Parameters(gamma, beta, "group", groups, per_group, 1)
+    norm = Norm("variance", node.attribute("epsilon", DEFAULT_EPSILON))
+    return normalize_calls(node, node.x, node.y, geometry, norm, target, parameters=parameters)
+
+
+@lowers("LpNormalization")
+def lower_lp_norm(node: Node, target: Target) -> Lowered:
+    """LpNormalization-1 to 22: x / (norm along `axis`); zero where that is zero."""
+    geometry = geometry_of(runs_of(node.x.shape, (node.attribute("axis", -1) % node.x.rank,)))
+    assert geometry is not None
+    norm = Norm("l1" if node.attribute("p", 2) == 1 else "l2", centred=False)
+    return normalize_calls(node, node.x, node.y, geometry, norm, target)
+
+
+@lowers("MeanVarianceNormalization")
+def lower_mean_variance_norm(node: Node, target: Target) -> Lowered:
+    """MeanVarianceNormalization-9 to 13: (x - mean) / (deviation + 1e-9) over `axes`."""
+    axes = tuple(axis % node.x.rank for axis in node.attribute("axes", (0, 2, 3)))
+    geometry = geometry_of(runs_of(node.x.shape, axes))
+    if geometry is None:
+        return Refusal(f"axes {axes} of a tensor of rank {node.x.rank} form more than two runs")
+    return normalize_calls(node, node.x, node.y, geometry, Norm("mean_variance", 1e-9), target)

@@ -1,0 +1,13 @@
+"""The cases of the resize family on a GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from cases.node_case import NodeCase
+from cases.resize import CASES
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_resize(case: NodeCase) -> None:
+    case.check("cuda")

@@ -1,0 +1,186 @@
+"""What the operators that passes make mean, written in ONNX's own: so onnxruntime can say whether a pass kept the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import onnx_ir as ir
+from onnx import helper, numpy_helper
+
+from gossamer.model.edit import static_shape
+from gossamer.model.load import load
+from gossamer.model.passes import Pass, infer_shapes, run_passes
+from gossamer.model.text import to_text
+from harness import assert_close, ort
+
+OURS = ("gossamer", "gossamer.nhwc")
+
+
+def parse(source: str, opset: int = 20) -> onnx.ModelProto:
+    """A graph in ONNX's own text syntax as a model."""
+    return onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {opset}, "com.microsoft" : 1]>\n' + source)
+
+
+def run_and_compare(source: onnx.ModelProto, *steps: Pass, reduction: int = 64) -> str:
+    """The text after the passes, which must change the model but not its answers; a second run must change nothing."""
+    model = load(source)
+    infer_shapes(model)
+    assert run_passes(model, steps), "the passes changed nothing"
+    text = to_text(model)
+    assert not run_passes(model, steps), "the passes are not idempotent"
+    assert to_text(model) == text
+    same_answers(source, model, reduction)
+    return text
+
+
+def unchanged(source: onnx.ModelProto, *steps: Pass) -> None:
+    model = load(source)
+    infer_shapes(model)
+    text = to_text(model)
+    assert not run_passes(model, steps)
+    assert to_text(model) == text
+
+
+def same_answers(source: onnx.ModelProto, model: ir.Model, reduction: int) -> None:
+    """Both give the same for random inputs, and every value has the type and shape that the model says."""
+    rng = np.random.default_rng(0)
+    feeds = {}
+    for value in source.graph.input:
+        tensor = value.type.tensor_type
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        feeds[value.name] = (rng.standard_normal([dim.dim_value for dim in tensor.shape.dim]) * 2).astype(dtype)
+    spelt_out = in_onnx(model)
+    onnx.shape_inference.infer_shapes(spelt_out, check_type=True, strict_mode=True)
+    for got, want in zip(ort(spelt_out, feeds), ort(source, feeds), strict=True):
+        assert_close(got, want, reduction)
+
+
+def in_onnx(model: ir.Model) -> onnx.ModelProto:
+    """The model without operators of our domains."""
+    shapes = {v.name: static_shape(v) for node in model.graph for v in (*node.inputs, *node.outputs) if v is not None}
+    proto = ir.to_proto(model)
+    nodes = list(proto.graph.node)
+    del proto.graph.node[:]
+    for node in nodes:
+        spelt = _Spelling(proto.graph, node, shapes)
+        proto.graph.node.extend(spelt.nodes() if node.domain in OURS else [node])
+    return proto
+
+
+class _Spelling:
+    """One of our nodes as nodes of ONNX."""
+
+    def __init__(self, graph: onnx.GraphProto, node: onnx.NodeProto, shapes: dict[str, Any]) -> None:
+        self.graph, self.node, self.shapes = graph, node, shapes
+        self.attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        self.made: list[onnx.NodeProto] = []
+
+    def nodes(self) -> Iterator[onnx.NodeProto]:
+        last = self._matmul() if self.node.op_type == "FusedMatMul" else self._windowed()
+        yield from self.made
+        yield helper.make_node("Identity", [last], [self.node.output[0]])
+
+    def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
+        name = f"{self.node.output[0]}.{len(self.made)}"
+        self.made.append(helper.make_node(op_type, inputs, [name], **attributes))
+        return name
+
+    def constant(self, value: float | Sequence[int]) -> str:
+        """A number of the output's type, or a list of axes."""
+        name = f"{self.node.output[0]}.constant{len(self.graph.initializer)}"
+        self.graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32 if isinstance(value, float) else np.int64), name))
+        return name
+
+    def _windowed(self) -> str:
+        """A convolution, pool … in either layout."""
+        node, last = self.node, self.node.domain == "gossamer.nhwc"
+        kept = {k: v for k, v in self.attributes.items() if k not in ("activation", "activation_params", "x_channels_first")}
+        inputs = list(node.input)
+        if last and not self.attributes.get("x_channels_first"):
+            inputs[0] = self._first(inputs[0])
+        value = self.op(node.op_type.removeprefix("Fused"), *inputs[:3] if "Conv" in node.op_type else inputs, **kept)
+        if "Conv" in node.op_type and len(inputs) > 3:
+            value = self.op("Add", value, self._first(inputs[3]) if last else inputs[3])
+        value = self._activated(value)
+        rank = len(self.shapes[node.output[0]])
+        return self.op("Transpose", value, perm=[0, *range(2, rank), 1]) if last else value
+
+    def _first(self, name: str) -> str:
+        rank = len(self.shapes[name])
+        return self.op("Transpose", name, perm=[0, rank - 1, *range(1, rank - 1)])
+
+    def _matmul(self) -> str:
+        operands = [self._operand(name, side) for name, side in zip(self.node.input[:2], "AB", strict=True)]
+        value = self.op("MatMul", *operands)
+        if "alpha" in self.attributes:
+            value = self.op("Mul", value, self.constant(self.attributes["alpha"]))
+        for addend in self.node.input[2:]:
+            value = self.op("Add", value, addend) if addend else value
+        return self._activated(value)
+
+    def _operand(self, name: str, side: str) -> str:
+        axes = list(range(len(self.shapes[name])))
+        if f"perm{side}" in self.attributes:
+            name = self.op("Transpose", name, perm=self.attributes[f"perm{side}"])
+        if self.attributes.get(f"trans{side}"):
+            name = self.op("Transpose", name, perm=[*axes[:-2], axes[-1], axes[-2]])
+        return name
+
+    def _activated(self, x: str) -> str:
+        kind = self.attributes.get("activation", b"none").decode()
+        return ACTIVATIONS[kind](self, x, *map(float, self.attributes.get("activation_params", ())))
+
+
+def _plain(op_type: str, *names: str) -> Callable[..., str]:
+    return lambda s, x, *values: s.op(op_type, x, **dict(zip(names, values, strict=True)))
+
+
+def _silu(s: _Spelling, x: str, alpha: float = 1.0) -> str:
+    return s.op("Mul", x, s.op("Sigmoid", s.op("Mul", x, s.constant(alpha))))
+
+
+def _affine(s: _Spelling, x: str, alpha: float, beta: float) -> str:
+    return s.op("Add", s.op("Mul", x, s.constant(alpha)), s.constant(beta))
+
+
+def _hard_swish(s: _Spelling, x: str) -> str:
+    return s.op("Mul", x, s.op("HardSigmoid", x, alpha=1 / 6, beta=0.5))
+
+
+def _gelu(s: _Spelling, x: str) -> str:
+    gate = s.op("Erf", s.op("Mul", x, s.constant(0.5**0.5)))
+    return s.op("Mul", s.op("Mul", x, s.constant(0.5)), s.op("Add", gate, s.constant(1.0)))
+
+
+def _gelu_tanh(s: _Spelling, x: str) -> str:
+    cube = s.op("Mul", s.op("Pow", x, s.constant(3.0)), s.constant(0.044715))
+    gate = s.op("Tanh", s.op("Mul", s.op("Add", x, cube), s.constant((2 / np.pi) ** 0.5 * 1.0)))
+    return s.op("Mul", s.op("Mul", x, s.constant(0.5)), s.op("Add", gate, s.constant(1.0)))
+
+
+ACTIVATIONS: dict[str, Callable[..., str]] = {
+    "none": lambda s, x: x,
+    "relu": _plain("Relu"),
+    "affine_relu": lambda s, x, *p: _affine(s, s.op("Relu", x), *p),
+    "clip": lambda s, x, low, high: s.op("Clip", x, s.constant(low), s.constant(high)),
+    "leaky_relu": _plain("LeakyRelu", "alpha"),
+    "thresholded_relu": _plain("ThresholdedRelu", "alpha"),
+    "elu": _plain("Elu", "alpha"),
+    "celu": _plain("Celu", "alpha"),
+    "selu": _plain("Selu", "alpha", "gamma"),
+    "sigmoid": _plain("Sigmoid"),
+    "hard_sigmoid": _plain("HardSigmoid", "alpha", "beta"),
+    "hard_swish": _hard_swish,
+    "affine_hard_swish": lambda s, x, *p: _affine(s, _hard_swish(s, x), *p),
+    "silu": _silu,
+    "mish": lambda s, x: s.op("Mul", x, s.op("Tanh", s.op("Softplus", x))),
+    "softplus": _plain("Softplus"),
+    "softsign": _plain("Softsign"),
+    "tanh": _plain("Tanh"),
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+}
