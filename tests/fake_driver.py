@@ -20,7 +20,7 @@ class FakeDriver:
     waited: list[tuple[int, int]] = field(default_factory=list)
     """(stream, device); stream -1 for the whole device."""
 
-    def allocate(self, nbytes: int, device_id: int = 0) -> FakeMemory:
+    def allocate(self, nbytes: int, device_id: int = 0, *, doing: str = "") -> FakeMemory:
         memory = np.zeros(nbytes, np.uint8)
         self.live[memory.ctypes.data] = memory
         return FakeMemory(self, memory.ctypes.data)

@@ -68,6 +68,9 @@ def in_onnx(model: ir.Model) -> onnx.ModelProto:
     for node in nodes:
         spelt = _Spelling(proto.graph, node, shapes)
         proto.graph.node.extend(spelt.nodes() if node.domain in OURS else [node])
+    read = {name for node in proto.graph.node for name in node.input}
+    for tensor in [tensor for tensor in proto.graph.initializer if tensor.name not in read]:
+        proto.graph.initializer.remove(tensor)  # onnxruntime trips over them
     return proto
 
 

@@ -50,7 +50,7 @@ class Placement:
         for provider, count in sorted(self.counts().items(), reverse=True):
             refused = Counter(node.op_type for node in self.nodes if node.provider == provider and node.refusals)
             kinds = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in refused.most_common())
-            parts.append(f"{provider}: {count} nodes" + (f" ({kinds})" if kinds else ""))
+            parts.append(f"{provider}: {count} node{'s' * (count != 1)}" + (f" ({kinds})" if kinds else ""))
         return ", ".join(parts) or "no nodes"
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ TENSOR_TYPES = {
 
 # Half a unit in the last place is rounding; fp32 and fp64 allow for the functions' own errors, bf16 for the interpreter, which truncates.
 RTOL = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 1e-6, "float64": 4e-15}
-TINY = {"float16": 2.0**-24, "bfloat16": 1e-38, "float32": 1e-38, "float64": 1e-307}
+TINY = {"float16": 2.0**-24, "bfloat16": 1.2e-38, "float32": 1.2e-38, "float64": 1e-307}
 """An absolute tolerance where results are subnormal."""
 
 Reference = Callable[..., np.ndarray | tuple[np.ndarray, ...]]

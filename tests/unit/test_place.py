@@ -65,7 +65,7 @@ def test_what_the_gpu_refuses_goes_to_the_cpu_and_the_reasons_are_kept() -> None
     assert "known only when the model runs" in reasons["double"][CUDA]
     assert reasons["words"] == {CUDA: "strings do not live on a GPU"}
     assert placement.counts() == {CUDA: 1, CPU: 3}
-    assert placement.summary() == f"{CUDA}: 1 nodes, {CPU}: 3 nodes (NonZero, Add, StringNormalizer)"
+    assert placement.summary() == f"{CUDA}: 1 node, {CPU}: 3 nodes (NonZero, Add, StringNormalizer)"
     assert "StringNormalizer 'words'\n    not on CUDAExecutionProvider: strings do not live on a GPU" in str(placement)
 
 

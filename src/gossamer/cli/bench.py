@@ -11,6 +11,7 @@ from rich.console import Console
 
 from gossamer.cli.arguments import Request
 from gossamer.cli.feeds import Array, make_feeds
+from gossamer.cli.output import console
 from gossamer.cli.progress import progress_bars
 from gossamer.cli.run_model import differences_from_cpu, inputs_of
 from gossamer.diagnostics import advance, stage
@@ -82,10 +83,10 @@ def _figures(seconds: Array) -> dict[str, Any]:
 
 
 def _show(placement: str, figures: dict[str, Any], repeat: int) -> None:
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    out = console()
     checked = "checked against onnxruntime" if figures["checked"] else "not checked"
-    console.print(f"nodes: {placement}")
-    console.print(
+    out.print(f"nodes: {placement}")
+    out.print(
         f"median {figures['median_us']:.1f} µs, 80 % within {figures['p10_us']:.1f} … {figures['p90_us']:.1f} µs, "
         f"least {figures['min_us']:.1f} µs ({repeat} runs, one at a time, warm caches; answer {checked})"
     )

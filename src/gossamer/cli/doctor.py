@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from gossamer import __version__, settings
+from gossamer.cli.output import console
 
 PACKAGES: dict[str, dict[str, str]] = {
     "": {
@@ -142,8 +142,8 @@ def _show(findings: list[Finding]) -> None:
     table = Table(box=None, pad_edge=False, show_header=False)
     for finding in findings:
         table.add_row("ok" if finding.good else "--", finding.subject, finding.detail)
-    console = Console(highlight=False, markup=False)
-    console.print(table)
+    out = console()
+    out.print(table)
     commands = list(dict.fromkeys(finding.command for finding in findings if finding.command))
     if commands:
-        console.print("\nTo get what is missing:", *commands, sep="\n  ")
+        out.print("\nTo get what is missing:", *commands, sep="\n  ")

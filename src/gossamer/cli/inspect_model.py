@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli.arguments import CPU, CUDA, Request
 from gossamer.cli.feeds import close_shapes
+from gossamer.cli.output import console
 from gossamer.cli.progress import progress_bars
 from gossamer.compiler import Compiled, DeviceEngine, create_engine
 from gossamer.errors import InvalidArgument, UnsupportedModel
@@ -121,22 +121,21 @@ def _counts(placement: Placement) -> dict[str, dict[str, int]]:
 
 
 def _show(compiled: Compiled, with_program: bool) -> None:
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    out = console()
     program, memory = compiled.program, Memory.of(compiled.program)
     if with_program:
-        console.print(str(program), end="\n\n")
+        out.print(str(program), end="\n\n")
     table = Table("operator after fusion", "GPU", "CPU", box=None, pad_edge=False)
     for op, providers in _counts(compiled.placement).items():
         table.add_row(op, *(str(providers.get(who, "")) for who in (CUDA, CPU)))
-    console.print(table)
-    console.print(f"\nnodes: {compiled.placement.summary()}")
+    out.print(table)
+    out.print(f"\nnodes: {compiled.placement.summary()}")
     for line in _refusals(compiled.placement):
-        console.print(line)
+        out.print(line)
     launches = sum(1 for _ in program.launches)
-    console.print(f"for {program.target.name}: {launches} launches of {len(program.kernels)} kernels")
-    console.print(
-        f"constants: {memory.constants:,} bytes; arena: {memory.arena:,} bytes, at least {memory.least_arena:,}"
-    )
+    out.print(f"for {program.target.name}: {launches} launches of {len(program.kernels)} kernels")
+    out.print(f"memory: {memory.constants:,} bytes of constants, an arena of {memory.arena:,} bytes", end="")
+    out.print(f" ({memory.least_arena:,} are alive at once)")
 
 
 def _refusals(placement: Placement) -> list[str]:

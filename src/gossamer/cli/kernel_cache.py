@@ -6,11 +6,11 @@ import json
 import time
 from datetime import datetime
 
-from rich.console import Console
 from rich.table import Table
 
 from gossamer.build import cache
 from gossamer.cli.arguments import parse_size
+from gossamer.cli.output import console
 from gossamer.errors import InvalidArgument
 
 
@@ -28,10 +28,10 @@ def list_entries(as_json: bool) -> None:
     for entry in entries:
         used = datetime.fromtimestamp(entry.used).strftime("%Y-%m-%d %H:%M")
         table.add_row(entry.function, f"sm_{entry.arch}", f"{entry.nbytes:,}", used)
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    out = console()
     if entries:
-        console.print(table)
-    console.print(f"{len(entries)} kernels, {sum(entry.nbytes for entry in entries):,} bytes in {cache.folder()}")
+        out.print(table)
+    out.print(f"{len(entries)} kernels, {sum(entry.nbytes for entry in entries):,} bytes in {cache.folder()}")
 
 
 def prune(max_size: str, days: float | None) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 from rich.table import Table
 
 from gossamer.cli.arguments import CPU, Request
 from gossamer.cli.comparison import Difference, allowed_error, compare
 from gossamer.cli.feeds import Array, describe, make_feeds
+from gossamer.cli.output import console
 from gossamer.cli.progress import progress_bars
 from gossamer.errors import InvalidArgument
 from gossamer.session import InferenceSession
@@ -131,17 +131,17 @@ def _as_json(request: Request, outcome: Outcome) -> dict[str, Any]:
 
 
 def _show(request: Request, outcome: Outcome) -> None:
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    out = console()
     table = Table("output", "type", "min", "max", "mean", "std", box=None, pad_edge=False)
     for name, value in outcome.outputs.items():
         table.add_row(name, *_row(describe(value)))
-    console.print(table)
-    console.print(f"\nnodes: {outcome.placement}")
-    console.print("time: " + ", ".join(f"{what} {_time(seconds)}" for what, seconds in outcome.seconds.items()))
+    out.print(table)
+    out.print(f"\nnodes: {outcome.placement}")
+    out.print("time: " + ", ".join(f"{what} {_time(seconds)}" for what, seconds in outcome.seconds.items()))
     if request.runs_nothing:
-        console.print("the device null runs nothing: outputs are zeros")
+        out.print("the device null runs nothing: outputs are zeros")
     for difference in outcome.differences:
-        console.print(f"{'ok  ' if difference.acceptable else 'FAIL'}  {difference}")
+        out.print(f"{'ok  ' if difference.acceptable else 'FAIL'}  {difference}")
 
 
 def _row(facts: Mapping[str, Any]) -> list[str]:

@@ -75,9 +75,9 @@ def activate(x, KIND: tl.constexpr, alpha, beta):
         # tanh(log(1 + e)) = (e² + 2e) / (e² + 2e + 2); past 20 that is one, and e² would overflow.
         e = exp(minimum(x, 20.0))
         n = e * (e + 2.0)
-        return x * divide(n, n + 2.0)
+        return x * (n / (n + 2.0))
     elif KIND == "softplus":
-        return maximum(x, 0.0) + log1p(exp(-tl.abs(x)))
+        return maximum(x, 0.0) + log1p(exp(tl.abs(x) * -1.0))
     elif KIND == "softsign":
         return divide(x, 1.0 + tl.abs(x))
     elif KIND == "tanh":

@@ -18,9 +18,13 @@ CONVOLUTIONS = frozenset({("", "Conv"), ("", "ConvTranspose"), (FUSED, "FusedCon
 RANKS = (3, 4, 5)
 
 
-def last_order(rank: int) -> tuple[int, ...]:
-    """The axes of N, C, spatial… in the order in which N, spatial…, C stores them."""
-    return (0, *range(2, rank), 1)
+Order: TypeAlias = "tuple[int, ...]"
+"""The axes of a value, as ONNX numbers them, in the order in which memory has them."""
+
+
+def last_order(rank: int, channel_axes: int = 1) -> Order:
+    """N, spatial…, C of N, C, spatial…, where C may be several axes."""
+    return (0, *range(1 + channel_axes, rank), *range(1, 1 + channel_axes))
 
 
 def place(axis: int, rank: int) -> int:
@@ -34,6 +38,7 @@ class Adaptation:
 
     inputs, outputs: indices of the values stored so. constants: indices of inputs to be transposed likewise, once.
     attributes, parameters: those that change, parameters being inputs by index. other_domain: the operator must be told.
+    input_order, output_order: where channels have two axes, the order of all axes in memory; by default `last_order`.
     """
 
     inputs: tuple[int, ...]
@@ -42,6 +47,12 @@ class Adaptation:
     attributes: tuple[ir.Attr, ...] = ()
     parameters: Mapping[int, np.ndarray] = field(default_factory=dict)
     other_domain: bool = False
+    input_order: Order | None = None
+    output_order: Order | None = None
+
+    def order(self, value: ir.Value, *, read: bool) -> Order:
+        """The order in memory of the axes of an activation that the node reads or makes."""
+        return (self.input_order if read else self.output_order) or last_order(_rank(value))
 
 
 def adaptation_of(node: ir.Node, opset: int) -> Adaptation | None:
@@ -151,11 +162,35 @@ def _unsqueeze(node: ir.Node, _: int) -> Adaptation | None:
 
 
 def _reshape(node: ir.Node, _: int) -> Adaptation | None:
-    """Spatial axes are split or merged; N and C stay."""
+    """Spatial axes are split or merged and N and C stay, or C is split in two or merged again (as shuffles of channels do)."""
     before, after = static_shape(node.inputs[0]) or (), static_shape(node.outputs[0]) or ()
-    if before[:2] != after[:2] or not _has_layout(node.outputs[0]) or 0 in after:
+    if not _has_layout(node.outputs[0]) or 0 in after:
         return None
-    return Adaptation((0,), (0,), parameters={1: np.array([after[axis] for axis in last_order(len(after))], np.int64)})
+    input_order = output_order = None
+    if before[:2] != after[:2]:
+        if _merges_channels(after, before):
+            output_order = last_order(len(after), 2)
+        elif _merges_channels(before, after):
+            input_order = last_order(len(before), 2)
+        else:
+            return None
+    shape = np.array([after[axis] for axis in output_order or last_order(len(after))], np.int64)
+    return Adaptation((0,), (0,), parameters={1: shape}, input_order=input_order, output_order=output_order)
+
+
+def _merges_channels(before: tuple[int, ...], after: tuple[int, ...]) -> bool:
+    """Whether N, C₁, C₂, spatial… becomes N, C₁ · C₂, spatial…."""
+    return len(before) == len(after) + 1 >= 4 and (before[0], before[1] * before[2], *before[3:]) == after
+
+
+def _transpose(node: ir.Node, _: int) -> Adaptation | None:
+    """Two axes of channels change places."""
+    rank = _rank(node.inputs[0])
+    if _ints(node, "perm") != [0, 2, 1, *range(3, rank)] or rank < 4:
+        return None
+    order = last_order(rank, 2)
+    perm = ir.AttrInt64s("perm", [*range(rank - 2), rank - 1, rank - 2])
+    return Adaptation((0,), (0,), attributes=(perm,), input_order=order, output_order=order)
 
 
 def _slice(node: ir.Node, opset: int) -> Adaptation | None:
@@ -250,6 +285,7 @@ _WINDOWED = (
     "GlobalLpPool",
     "BatchNormalization",
     "InstanceNormalization",
+    "GroupNormalization",
     "LRN",
     "Resize",
     "Upsample",
@@ -271,5 +307,6 @@ _RULES: Mapping[tuple[str, str], _Rule] = {
     ("", "Slice"): _slice,
     ("", "Pad"): _pad,
     ("", "Squeeze"): _squeeze,
+    ("", "Transpose"): _transpose,
     ("", "Unsqueeze"): _unsqueeze,
 }

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from gossamer.run import driver
 
 
 @dataclass(frozen=True, slots=True, eq=False)

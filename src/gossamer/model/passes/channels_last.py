@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gossamer.model.edit import Names, constant_of, erase, is_constant, new_constant, replace_or_copy, static_shape
-from gossamer.model.layout import CONVOLUTIONS, Adaptation, adaptation_of, last_order
+from gossamer.model.layout import CONVOLUTIONS, Adaptation, Order, adaptation_of
 from gossamer.model.node import CHANNELS_LAST
 
 MOST_CHANNELS_READ_FIRST = 4
@@ -52,89 +52,104 @@ class _Region:
 
     nodes: dict[ir.Node, Adaptation] = field(default_factory=dict)
 
-    def stores_last(self, value: ir.Value) -> bool:
+    def stored(self, value: ir.Value) -> Order:
+        """The order of the value's axes in memory."""
         producer = value.producer()
         adaptation = None if producer is None else self.nodes.get(producer)
-        return adaptation is not None and value.index() in adaptation.outputs
+        if adaptation is None or value.index() not in adaptation.outputs:
+            return tuple(range(len(static_shape(value) or ())))
+        return adaptation.order(value, read=False)
 
-    def wants_last(self, reader: ir.Node, index: int) -> bool:
-        adaptation = self.nodes.get(reader)
-        return adaptation is not None and index in adaptation.inputs
+    def wanted(self, reader: ir.Node, index: int) -> Order:
+        """The order in which a node wants the axes of its input."""
+        value, adaptation = reader.inputs[index], self.nodes.get(reader)
+        if value is None or adaptation is None or index not in adaptation.inputs:
+            return tuple(range(len(static_shape(value) or ())))
+        return adaptation.order(value, read=True)
+
+    def absorbs(self, node: ir.Node | None) -> bool:
+        """Whether the node is a Transpose that can take its input in any order."""
+        return node is not None and is_transpose(node) and node not in self.nodes
 
     def bytes_transposed(self, value: ir.Value) -> int:
-        """What the value's readers cost: its size, if some read it in another layout than it is stored in."""
-        if _is_free(value):
+        """What the value's readers cost: its size for each order that they want and that has to be made."""
+        shape, stored = static_shape(value), self.stored(value)
+        if shape is None or self.absorbs(value.producer()):
             return 0
-        if self.stores_last(value):
-            others = value.is_graph_output() or any(
-                not self.wants_last(*use) and not _absorbs(use.node) for use in value.uses()
-            )
-        else:
-            others = any(self.wants_last(*use) and not _reads_first(*use) for use in value.uses())
-        return _nbytes(value) if others else 0
+        wanted = {self.wanted(*use) for use in value.uses() if not self.absorbs(use.node) and not self._reads_any(*use)}
+        if value.is_graph_output():
+            wanted.add(tuple(range(len(shape))))
+        return _nbytes(value) * sum(not keeps_order(shape, stored, order) for order in wanted)
 
-    def neighbours(self, node: ir.Node) -> Iterator[ir.Node]:
-        """The nodes of the region that exchange activations with a node of it."""
+    def _reads_any(self, node: ir.Node, index: int) -> bool:
+        value = node.inputs[index]
+        return value is not None and node in self.nodes and reads_first(node, index) and _is_plain(self.stored(value))
+
+    def links(self, node: ir.Node) -> Iterator[tuple[ir.Node, ir.Value, Order]]:
+        """The nodes that exchange activations with a node of the region, the activation, and its order in memory."""
         adaptation = self.nodes[node]
         for index in adaptation.inputs:
             value = node.inputs[index]
             producer = value.producer() if value is not None else None
-            if value is not None and producer is not None and self.stores_last(value):
-                yield producer
+            if value is not None and producer is not None:
+                yield producer, value, adaptation.order(value, read=True)
         for index in adaptation.outputs:
-            yield from (use.node for use in node.outputs[index].uses() if self.wants_last(*use))
+            value = node.outputs[index]
+            for reader in value.consumers():
+                yield reader, value, adaptation.order(value, read=False)
 
 
 def _grow(model: ir.Model) -> _Region:
-    """All nodes that can be adapted and hang together with a convolution."""
-    region, refused = _Region(), set[ir.Node]()
+    """All nodes that can be adapted and hang together with a convolution by activations of the same order."""
+    region = _Region()
     opset = model.opset_imports.get("", 1)
-    pending = [node for node in model.graph if _is_convolution(node)]
+    known: dict[ir.Node, Adaptation | None] = {}
+    pending: list[tuple[ir.Node, ir.Value | None, Order]] = [(node, None, ()) for node in model.graph if is_convolution(node)]
     while pending:
-        node = pending.pop()
-        if node in region.nodes or node in refused or node.graph is not model.graph:
+        node, value, order = pending.pop()
+        if node in region.nodes or node.graph is not model.graph:
             continue
-        adaptation = adaptation_of(node, opset)
-        if adaptation is None:
-            refused.add(node)
+        if node not in known:
+            known[node] = adaptation_of(node, opset)
+        adaptation = known[node]
+        if adaptation is None or (value is not None and not _agrees(node, adaptation, value, order)):
             continue
         region.nodes[node] = adaptation
-        for index in adaptation.inputs:
-            value = node.inputs[index]
-            producer = value.producer() if value is not None else None
-            pending += [producer] if producer is not None else []
-        for index in adaptation.outputs:
-            pending += [use.node for use in node.outputs[index].uses()]
+        pending += region.links(node)
     return region
+
+
+def _agrees(node: ir.Node, adaptation: Adaptation, value: ir.Value, order: Order) -> bool:
+    """Whether the adapted node has the activation in this order."""
+    made = any(node.outputs[index] is value for index in adaptation.outputs)
+    read = any(node.inputs[index] is value for index in adaptation.inputs)
+    return (made or read) and adaptation.order(value, read=read) == order
 
 
 def _shrink(region: _Region) -> None:
     """Give back what is not worth it."""
-    pending = [node for node in region.nodes if not _is_convolution(node)]
+    pending = [node for node in region.nodes if not is_convolution(node)]
     while pending:
         node = pending.pop()
-        if node not in region.nodes or not _leaves(region, node):
-            continue
-        pending += [other for other in _around(node) if other in region.nodes and not _is_convolution(other)]
+        if node in region.nodes and _leaves(region, node):
+            pending += [other for other in _around(node) if other in region.nodes and not is_convolution(other)]
     for part in _parts(region):
-        convolutions = sum(map(_is_convolution, part))
+        convolutions = sum(map(is_convolution, part))
         if convolutions < sum(1 for value in _values(part) if region.bytes_transposed(value)):
             for node in part:
                 del region.nodes[node]
 
 
 def _leaves(region: _Region, node: ir.Node) -> bool:
-    """Take a node out of the region if that costs no byte."""
+    """Take a node out of the region if no more bytes are transposed without it; where none are either way it stays."""
     values = _values([node])
+    before = sum(map(region.bytes_transposed, values))
     adaptation = region.nodes.pop(node)
     after = sum(map(region.bytes_transposed, values))
+    if after < before or 0 < after == before:
+        return True
     region.nodes[node] = adaptation
-    if after > sum(map(region.bytes_transposed, values)):
-        return False
-    if any(True for _ in region.neighbours(node)) and all(_is_free(value) for value in values):
-        return False  # nothing is gained or lost, and Reshapes are saved
-    del region.nodes[node]
-    return True
+    return False
 
 
 def _parts(region: _Region) -> list[list[ir.Node]]:
@@ -148,8 +163,8 @@ def _parts(region: _Region) -> list[list[ir.Node]]:
         while pending:
             node = pending.pop()
             part.append(node)
-            fresh = [other for other in region.neighbours(node) if other not in seen]
-            seen.update(fresh)
+            fresh = {other for other, _, _ in region.links(node) if other in region.nodes} - seen
+            seen |= fresh
             pending += fresh
         parts.append(part)
     return parts
@@ -161,46 +176,39 @@ def _around(node: ir.Node) -> Iterator[ir.Node]:
         if producer is not None:
             yield producer
     for value in node.outputs:
-        yield from (use.node for use in value.uses())
+        yield from value.consumers()
 
 
 def _values(nodes: Iterable[ir.Node]) -> list[ir.Value]:
     """What the nodes read and make, constants aside, each once."""
     found: dict[ir.Value, None] = {}
     for node in nodes:
-        found.update(
-            (value, None) for value in (*node.inputs, *node.outputs) if value is not None and not is_constant(value)
-        )
+        found.update((value, None) for value in (*node.inputs, *node.outputs) if value is not None and not is_constant(value))
     return list(found)
 
 
-def _is_convolution(node: ir.Node) -> bool:
+def is_convolution(node: ir.Node) -> bool:
     return (node.domain, node.op_type) in CONVOLUTIONS
 
 
-def _absorbs(node: ir.Node) -> bool:
+def is_transpose(node: ir.Node) -> bool:
     return node.op_type == "Transpose" and node.domain == ""
 
 
-def _is_free(value: ir.Value) -> bool:
-    """Whether nothing has to move: at most one of the axes after the first is longer than 1, or a Transpose makes the value."""
-    producer = value.producer()
-    if producer is not None and _absorbs(producer):
-        return True
-    shape = static_shape(value)
-    return shape is None or len(shape) < 3 or _keeps_order(shape, last_order(len(shape)))
+def keeps_order(shape: Sequence[int], stored: Order, wanted: Order) -> bool:
+    """Whether only axes of extent 1 move from one order to the other."""
+    return [axis for axis in stored if shape[axis] != 1] == [axis for axis in wanted if shape[axis] != 1]
 
 
-def _keeps_order(shape: Sequence[int], axes: Sequence[int]) -> bool:
-    moved = [axis for axis in axes if shape[axis] != 1]
-    return moved == sorted(moved)
-
-
-def _reads_first(node: ir.Node, index: int) -> bool:
+def reads_first(node: ir.Node, index: int) -> bool:
     """Whether this is a convolution that reads its input's few channels as they are."""
     shape = static_shape(node.inputs[index])
-    plain = _is_convolution(node) and "Transpose" not in node.op_type and index == 0
+    plain = is_convolution(node) and "Transpose" not in node.op_type and index == 0
     return plain and shape is not None and shape[1] <= MOST_CHANNELS_READ_FIRST
+
+
+def _is_plain(order: Order) -> bool:
+    return order == tuple(range(len(order)))
 
 
 def _nbytes(value: ir.Value) -> int:
@@ -216,44 +224,45 @@ class _Rewriter:
         self._graph = model.graph
         self._region = region
         self._names = Names(model)
-        self._last = {
-            value
-            for node, adaptation in region.nodes.items()
-            for i in adaptation.outputs
-            for value in [node.outputs[i]]
-        }
         self._shapes = {value: static_shape(value) or () for value in _values(self._graph)}
-        self._made: dict[tuple[ir.Value, tuple[int, ...]], ir.Value] = {}
+        self._orders = {
+            node.outputs[index]: adaptation.order(node.outputs[index], read=False)
+            for node, adaptation in region.nodes.items()
+            for index in adaptation.outputs
+        }
+        self._made: dict[tuple[ir.Value, Order], ir.Value] = {}
 
     def rewrite(self) -> None:
         self._model.opset_imports[CHANNELS_LAST] = self._model.opset_imports.get("", 1)
         others = [node for node in self._graph if node not in self._region.nodes]
-        outputs = [value for value in self._graph.outputs if value in self._last]
+        transposes = [node for node in others if is_transpose(node)]
+        returned = [value for value in self._graph.outputs if value in self._orders]
         for node, adaptation in self._region.nodes.items():
             self._adapt(node, adaptation)
-        for node in sorted(others, key=_absorbs):  # Transposes last: their readers then read what is stored
-            self._restore(node)
-        for value in outputs:
+        for node in others:
+            if not is_transpose(node):
+                self._restore(node)
+        for node in transposes:  # only now: their readers may read what is stored
+            self._merge(node)
+        for value in returned:
             self._return(value)
-        for value in self._last:
-            shape = self._shapes[value]
-            value.shape = ir.Shape([shape[axis] for axis in last_order(len(shape))])
-        for node in reversed(others):
-            if _absorbs(node) and not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
+        for value, order in self._orders.items():
+            value.shape = ir.Shape([self._shapes[value][axis] for axis in order])
+        for node in reversed(transposes):
+            if not node.outputs[0].uses() and not node.outputs[0].is_graph_output():
                 erase(node)
 
     def _adapt(self, node: ir.Node, adaptation: Adaptation) -> None:
         for index in adaptation.inputs:
             value = node.inputs[index]
             assert value is not None
-            if value not in self._last and _reads_first(node, index) and not self._can_have_last(value):
+            order = adaptation.order(value, read=True)
+            if value not in self._orders and reads_first(node, index) and not self._is_at_hand(value, order):
                 node.attributes.add(ir.AttrInt64("x_channels_first", 1))
             else:
-                node.replace_input_with(index, self._reordered(value, last_order(len(self._shapes[value]))))
+                node.replace_input_with(index, self._reordered(value, order))
         for index in adaptation.constants:
-            node.replace_input_with(
-                index, self._transposed_constant(node.inputs[index], len(self._shapes[node.outputs[0]]))
-            )
+            node.replace_input_with(index, self._transposed_constant(node.inputs[index], adaptation.order(node.outputs[0], read=False)))
         for index, array in adaptation.parameters.items():
             if len(node.inputs) <= index:
                 node.resize_inputs(index + 1)
@@ -265,81 +274,65 @@ class _Rewriter:
 
     def _restore(self, node: ir.Node) -> None:
         """Let a node outside the region read its inputs as before."""
-        if _absorbs(node):
-            source = node.inputs[0]
-            assert source is not None
-            if source in self._last:
-                replace_or_copy(node.outputs[0], self._reordered(source, _perm(node, len(self._shapes[source]))), node)
-            return
         for index, value in enumerate(node.inputs):
-            if value is not None and value in self._last:
-                node.replace_input_with(index, self._reordered(value, range(len(self._shapes[value]))))
+            if value is not None and value in self._orders:
+                node.replace_input_with(index, self._reordered(value, self._plain_order(value)))
+
+    def _merge(self, transpose: ir.Node) -> None:
+        """Let a Transpose outside the region, and what there is to do before it, be one."""
+        source = transpose.inputs[0]
+        if source is not None and source in self._orders:
+            replace_or_copy(transpose.outputs[0], self._reordered(source, _perm(transpose)), transpose)
 
     def _return(self, value: ir.Value) -> None:
         """Return a value of the region in the layout that callers know, under its name."""
         name = value.name
         assert name is not None
         value.name = self._names.fresh(f"{name}_last")
-        result = self._reordered(value, range(len(self._shapes[value])))
+        result = self._reordered(value, self._plain_order(value))
         result.name = name
         for index, output in enumerate(self._graph.outputs):
             if output is value:
                 self._graph.outputs[index] = result
 
-    def _can_have_last(self, value: ir.Value) -> bool:
-        """Whether the value is there channels-last anyway, or by a Reshape."""
-        axes = last_order(len(self._shapes[value]))
-        source, source_axes = self._source(value, axes)
-        return (source, source_axes) in self._made or self._is_view(source, source_axes)
+    def _plain_order(self, value: ir.Value) -> Order:
+        return tuple(range(len(self._shapes[value])))
 
-    def _source(self, value: ir.Value, axes: Sequence[int]) -> tuple[ir.Value, tuple[int, ...]]:
-        """Where to get `value`'s axes in the order `axes` from: before all Transposes, and from how that is stored."""
+    def _stored(self, value: ir.Value) -> Order:
+        return self._orders.get(value) or self._plain_order(value)
+
+    def _source(self, value: ir.Value, order: Order) -> tuple[ir.Value, Order]:
+        """Where to get `value` with its axes in this order from: before all Transposes. The order is of the source's axes."""
         producer = value.producer()
-        while (
-            producer is not None
-            and _absorbs(producer)
-            and (source := producer.inputs[0]) is not None
-            and source in self._shapes
-        ):
-            perm = _perm(producer, len(axes))
-            value, axes = source, [perm[axis] for axis in axes]
+        while self._region.absorbs(producer) and producer is not None and (source := producer.inputs[0]) in self._shapes:
+            perm = _perm(producer)
+            value, order = source, tuple(perm[axis] for axis in order)
             producer = value.producer()
-        if value in self._last:
-            order = last_order(len(axes))
-            axes = [order.index(axis) for axis in axes]
-        return value, tuple(axes)
+        return value, order
 
-    def _stored_shape(self, value: ir.Value) -> tuple[int, ...]:
-        shape = self._shapes[value]
-        return tuple(shape[axis] for axis in last_order(len(shape))) if value in self._last else shape
+    def _is_at_hand(self, value: ir.Value, order: Order) -> bool:
+        """Whether the value is there in this order anyway, or by a Reshape."""
+        source, order = self._source(value, order)
+        return (source, order) in self._made or keeps_order(self._shapes[source], self._stored(source), order)
 
-    def _is_view(self, source: ir.Value, axes: Sequence[int]) -> bool:
-        return _keeps_order(self._stored_shape(source), axes)
-
-    def _reordered(self, value: ir.Value, axes: Sequence[int]) -> ir.Value:
-        """A value with `value`'s axes, as N, C, spatial… numbers them, in the order `axes`."""
-        source, source_axes = self._source(value, axes)
-        if source_axes == tuple(range(len(source_axes))):
+    def _reordered(self, value: ir.Value, order: Order) -> ir.Value:
+        """The value with its axes in this order in memory."""
+        source, order = self._source(value, order)
+        if order == self._stored(source):
             return source
-        key = source, source_axes
-        if key not in self._made:
-            self._made[key] = self._make(source, source_axes)
-        return self._made[key]
+        if (source, order) not in self._made:
+            self._made[source, order] = self._make(source, order)
+        return self._made[source, order]
 
-    def _make(self, source: ir.Value, axes: tuple[int, ...]) -> ir.Value:
-        stored = self._stored_shape(source)
-        shape = [stored[axis] for axis in axes]
-        name = self._names.fresh(f"{source.name}_{'first' if source in self._last else 'last'}")
-        if self._is_view(source, axes):
-            node = ir.Node(
-                "",
-                "Reshape",
-                [source, self._parameter(f"{name}_shape", np.array(shape, np.int64))],
-                num_outputs=1,
-                name=name,
-            )
+    def _make(self, source: ir.Value, order: Order) -> ir.Value:
+        stored, shape = self._stored(source), [self._shapes[source][axis] for axis in order]
+        name = self._names.fresh(f"{source.name}_{'first' if source in self._orders else 'last'}")
+        if keeps_order(self._shapes[source], stored, order):
+            parameter = self._parameter(f"{name}_shape", np.array(shape, np.int64))
+            node = ir.Node("", "Reshape", [source, parameter], num_outputs=1, name=name)
         else:
-            node = ir.Node("", "Transpose", [source], [ir.AttrInt64s("perm", axes)], num_outputs=1, name=name)
+            perm = ir.AttrInt64s("perm", [stored.index(axis) for axis in order])
+            node = ir.Node("", "Transpose", [source], [perm], num_outputs=1, name=name)
         made = node.outputs[0]
         made.name, made.type, made.shape = name, source.type, ir.Shape(shape)
         producer = source.producer()
@@ -349,21 +342,22 @@ class _Rewriter:
             self._graph.insert_before(self._graph[0], node)
         return made
 
-    def _transposed_constant(self, value: ir.Value | None, rank: int) -> ir.Value:
-        """A constant that broadcasts to activations of `rank`, stored as they are."""
+    def _transposed_constant(self, value: ir.Value | None, order: Order) -> ir.Value:
+        """A constant that broadcasts to activations, stored as they are."""
         array = constant_of(value)
         assert value is not None and array is not None
-        key = value, last_order(rank)
-        if key not in self._made:
-            aligned = array.reshape((1,) * (rank - array.ndim) + array.shape).transpose(last_order(rank))
+        if (value, order) not in self._made:
+            aligned = array.reshape((1,) * (len(order) - array.ndim) + array.shape).transpose(order)
             tensor = ir.Tensor(np.ascontiguousarray(aligned), dtype=value.dtype)
-            self._made[key] = new_constant(self._graph, self._names.fresh(f"{value.name}_last"), tensor)
-        return self._made[key]
+            self._made[value, order] = new_constant(self._graph, self._names.fresh(f"{value.name}_last"), tensor)
+        return self._made[value, order]
 
     def _parameter(self, wish: str, array: np.ndarray) -> ir.Value:
         return new_constant(self._graph, self._names.fresh(wish), ir.Tensor(array))
 
 
-def _perm(transpose: ir.Node, rank: int) -> Sequence[int]:
+def _perm(transpose: ir.Node) -> Order:
     perm = transpose.attributes.get("perm")
-    return range(rank)[::-1] if perm is None else perm.as_ints()
+    if perm is not None:
+        return tuple(perm.as_ints())
+    return tuple(range(len(static_shape(transpose.inputs[0]) or ())))[::-1]
