@@ -1,4 +1,4 @@
-"""What the operators that passes make mean, written in ONNX's own: so onnxruntime can say whether a pass kept the answers."""
+"""What the operators that passes make mean, in ONNX's own: so onnxruntime can say whether a pass kept the answers."""
 
 from __future__ import annotations
 
@@ -95,13 +95,17 @@ class _Spelling:
     def constant(self, value: float | Sequence[int]) -> str:
         """A number of the output's type, or a list of axes."""
         name = f"{self.node.output[0]}.constant{len(self.graph.initializer)}"
-        self.graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32 if isinstance(value, float) else np.int64), name))
+        self.graph.initializer.append(
+            numpy_helper.from_array(np.array(value, np.float32 if isinstance(value, float) else np.int64), name)
+        )
         return name
 
     def _windowed(self) -> str:
         """A convolution, pool … in either layout."""
         node, last = self.node, self.node.domain == "gossamer.nhwc"
-        kept = {k: v for k, v in self.attributes.items() if k not in ("activation", "activation_params", "x_channels_first")}
+        kept = {
+            k: v for k, v in self.attributes.items() if k not in ("activation", "activation_params", "x_channels_first")
+        }
         inputs = list(node.input)
         if last and not self.attributes.get("x_channels_first"):
             inputs[0] = self._first(inputs[0])

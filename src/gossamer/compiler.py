@@ -6,6 +6,7 @@ load ─▶ prepare ─▶ for each signature of input shapes: specialise ─▶
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,13 +25,15 @@ from gossamer.model.load import load
 from gossamer.model.node import Constants, Scope
 from gossamer.model.passes.channels_last import channels_last
 from gossamer.model.passes.conv_epilogue import conv_epilogue
+from gossamer.model.passes.elementwise_chains import elementwise_chains
 from gossamer.model.passes.matmul_epilogue import matmul_epilogue
 from gossamer.model.passes.remove_unused import remove_unused
 from gossamer.options import CompileOptions, CpuOptions, CudaOptions, ProviderOptions
 from gossamer.place import CPU, PlacedNode, Placement, place
-from gossamer.program import Program, Target
+from gossamer.program import Call, Program, Target
 from gossamer.run.device_tensor import DeviceTensor
 from gossamer.run.host import HostModel, HostRunner
+from gossamer.run.profile import profile_text
 
 Tensor: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | DeviceTensor"
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
@@ -40,6 +43,7 @@ FUSIONS = (
     conv_epilogue,  # before channels_last, which then moves whole convolutions
     channels_last,  # before elementwise_chains, so that chains do not end at transposes it would have moved
     matmul_epilogue,  # after channels_last: transposes that it absorbs could not meet their inverses any more
+    elementwise_chains,  # last: what is left after the epilogues have taken theirs
     remove_unused,
 )
 
@@ -188,6 +192,7 @@ class Executor(Protocol):
     """What runs Programs: on a GPU, in the interpreter, or nowhere."""
 
     def run(self, program: Program, feeds: Mapping[str, Any], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]: ...
+    def time_calls(self, program: Program, feeds: Mapping[str, Any]) -> list[tuple[Call, float]]: ...
     def drop(self, program: Program) -> None: ...
     def close(self) -> None: ...
 
@@ -213,6 +218,7 @@ class DeviceEngine(Engine):
         self._compiled: OrderedDict[Shapes, Compiled] = OrderedDict()
         self._lock = threading.Lock()
         self._building = threading.Lock()
+        self._profiled: weakref.WeakSet[Program] = weakref.WeakSet()
 
     def compiled(self, shapes: Mapping[str, tuple[int, ...]]) -> Compiled:
         """The Program for inputs of these shapes, and where its nodes were placed."""
@@ -252,6 +258,9 @@ class DeviceEngine(Engine):
 
     def run(self, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]:
         program = self.compiled({name: tuple(getattr(feed, "shape", ())) for name, feed in feeds.items()}).program
+        if settings.DEBUG() >= 2 and program not in self._profiled and how.get("stream") is None:
+            self._profiled.add(program)
+            logger.info("%s", profile_text(program, self._executor.time_calls(program, feeds)))
         return self._executor.run(program, feeds, outputs, **how)
 
     def program(self, shapes: Mapping[str, tuple[int, ...]]) -> Program:
@@ -314,6 +323,10 @@ class _Simulated:
     def run(self, program: Program, feeds: Mapping[str, Any], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]:
         results = self.inner.run(program, feeds)
         return _deliver({name: results[name] for name in outputs}, how.get("bound"))
+
+    def time_calls(self, program: Program, feeds: Mapping[str, Any]) -> list[tuple[Call, float]]:
+        timings: list[tuple[Call, float]] = self.inner.time_calls(program, feeds)
+        return timings
 
     def drop(self, program: Program) -> None:
         """Nothing is kept per Program."""

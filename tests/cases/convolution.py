@@ -20,7 +20,7 @@ NHWC = "gossamer.nhwc"
 
 @dataclass(frozen=True)
 class Case:
-    """One node. x and w: shapes as ONNX has them, whatever the layout. constants: whether filters and bias are initialisers."""
+    """One node. x and w: shapes as ONNX has them, whatever the layout. constants: filters and bias are initialisers."""
 
     name: str
     x: tuple[int, ...]
@@ -73,7 +73,10 @@ class Case:
         if self.domain == NHWC:
             want = channels_last(want)
             first_last = not self.attributes.get("x_channels_first")
-            arrays = [channels_last(a) if a is not None and ((i == 0 and first_last) or i == 3) else a for i, a in enumerate(arrays)]
+            arrays = [
+                channels_last(a) if a is not None and ((i == 0 and first_last) or i == 3) else a
+                for i, a in enumerate(arrays)
+            ]
         constants = [i for i in (1, 2) if self.constants and arrays[i] is not None]
         types = [(harness.tensor_type(want), want.shape)]
         model = harness.node_model(
@@ -123,13 +126,14 @@ def convolution(x: np.ndarray, w: np.ndarray, attributes: Mapping[str, Any]) -> 
 
 
 def transposed_convolution(x: np.ndarray, w: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray:
-    """ONNX ConvTranspose without bias: every input adds to the outputs that each tap leads to; then the pads are cut off."""
+    """ONNX ConvTranspose without bias: every input adds to the outputs that taps lead to; then pads are cut off."""
     kernel, rank, group = w.shape[2:], w.ndim - 2, attributes.get("group", 1)
     strides, dilations = attributes.get("strides", [1] * rank), attributes.get("dilations", [1] * rank)
     extra = attributes.get("output_padding", [0] * rank)
     sizes = x.shape[2:]
     full = [
-        (n - 1) * s + e + (k - 1) * d + 1 for n, s, e, k, d in zip(sizes, strides, extra, kernel, dilations, strict=True)
+        (n - 1) * s + e + (k - 1) * d + 1
+        for n, s, e, k, d in zip(sizes, strides, extra, kernel, dilations, strict=True)
     ]
     mode, pads = attributes.get("auto_pad", "NOTSET"), attributes.get("pads", [0] * 2 * rank)
     out = [f - a - b for f, a, b in zip(full, pads[:rank], pads[rank:], strict=True)]
@@ -144,7 +148,9 @@ def transposed_convolution(x: np.ndarray, w: np.ndarray, attributes: Mapping[str
     for tap in product(*map(range, kernel)):
         starts = [t * d for t, d in zip(tap, dilations, strict=True)]
         window = [slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, sizes, strides, strict=True)]
-        y[(slice(None),) * 3 + tuple(window)] += np.einsum("ngc...,gck->ngk...", grouped_x, grouped_w[(slice(None),) * 3 + tap])
+        y[(slice(None),) * 3 + tuple(window)] += np.einsum(
+            "ngc...,gck->ngk...", grouped_x, grouped_w[(slice(None),) * 3 + tap]
+        )
     kept = tuple(slice(p, p + o) for p, o in zip(pads, out, strict=False))
     return y[(slice(None),) * 3 + kept].reshape(images, group * w.shape[1], *out)
 
@@ -177,7 +183,12 @@ def layouts(*cases: Case) -> list[Case]:
 
 PLAIN = layouts(
     Case("3x3", (2, 20, 9, 11), (37, 20, 3, 3), {"pads": [1, 1, 1, 1]}),
-    Case("strides_dilations_pads", (2, 20, 11, 13), (7, 20, 3, 2), {"pads": [1, 0, 2, 3], "strides": [2, 1], "dilations": [1, 2]}),
+    Case(
+        "strides_dilations_pads",
+        (2, 20, 11, 13),
+        (7, 20, 3, 2),
+        {"pads": [1, 0, 2, 3], "strides": [2, 1], "dilations": [1, 2]},
+    ),
     Case("few_channels", (2, 3, 17, 19), (24, 3, 7, 7), {"pads": [3, 3, 3, 3], "strides": [2, 2]}),
     Case("one_channel", (1, 1, 9, 8), (5, 1, 3, 3), bias=False),
     Case("pointwise", (2, 40, 5, 6), (24, 40, 1, 1)),
@@ -190,16 +201,28 @@ PLAIN = layouts(
     Case("groups_of_16", (1, 32, 5, 5), (64, 16, 2, 2), {"group": 2}),
     Case("same_upper", (2, 18, 8, 7), (4, 18, 3, 4), {"auto_pad": "SAME_UPPER", "strides": [2, 3]}),
     Case("same_lower", (2, 18, 8, 7), (4, 18, 3, 4), {"auto_pad": "SAME_LOWER", "strides": [2, 3]}),
-    Case("same_dilated", (2, 18, 8, 7), (4, 18, 3, 4), {"auto_pad": "SAME_LOWER", "strides": [2, 3], "dilations": [2, 1]}),
+    Case(
+        "same_dilated", (2, 18, 8, 7), (4, 18, 3, 4), {"auto_pad": "SAME_LOWER", "strides": [2, 3], "dilations": [2, 1]}
+    ),
     Case("valid", (1, 18, 8, 7), (4, 18, 3, 4), {"auto_pad": "VALID"}),
     Case("1d", (2, 20, 31), (8, 20, 5), {"pads": [2, 1], "strides": [3], "dilations": [2]}),
     Case("1d_pointwise", (2, 20, 31), (8, 20, 1)),
-    Case("3d", (2, 18, 5, 6, 7), (4, 18, 2, 3, 2), {"pads": [1, 0, 2, 0, 1, 1], "strides": [2, 1, 2], "dilations": [1, 2, 1]}),
+    Case(
+        "3d",
+        (2, 18, 5, 6, 7),
+        (4, 18, 2, 3, 2),
+        {"pads": [1, 0, 2, 0, 1, 1], "strides": [2, 1, 2], "dilations": [1, 2, 1]},
+    ),
     Case("3d_few_channels", (1, 2, 4, 6, 5), (4, 2, 3, 3, 3), {"pads": [1] * 6}),
 )
 DEPTHWISE = layouts(
     Case("depthwise", (2, 24, 9, 11), (24, 1, 3, 3), {"group": 24, "pads": [1, 1, 1, 1]}),
-    Case("depthwise_stride_dilation", (2, 7, 13, 11), (7, 1, 5, 3), {"group": 7, "strides": [2, 1], "dilations": [1, 3], "pads": [2, 0, 1, 3]}),
+    Case(
+        "depthwise_stride_dilation",
+        (2, 7, 13, 11),
+        (7, 1, 5, 3),
+        {"group": 7, "strides": [2, 1], "dilations": [1, 3], "pads": [2, 0, 1, 3]},
+    ),
     Case("depthwise_multiplier", (2, 6, 8, 7), (18, 1, 3, 3), {"group": 6}),
     Case("depthwise_same_lower", (1, 8, 8, 7), (8, 1, 4, 4), {"group": 8, "auto_pad": "SAME_LOWER"}),
     Case("depthwise_large_filter", (1, 6, 12, 11), (6, 1, 9, 9), {"group": 6, "pads": [4, 4, 4, 4]}),
@@ -210,7 +233,12 @@ DEPTHWISE = layouts(
 _TRANSPOSED = (
     Case("3x3", (2, 20, 4, 5), (20, 7, 3, 3)),
     Case("2x2_stride_2", (2, 24, 4, 5), (24, 7, 2, 2), {"strides": [2, 2]}),
-    Case("3x3_stride_2", (2, 20, 4, 5), (20, 7, 3, 3), {"strides": [2, 2], "pads": [1, 0, 1, 1], "output_padding": [1, 0]}),
+    Case(
+        "3x3_stride_2",
+        (2, 20, 4, 5),
+        (20, 7, 3, 3),
+        {"strides": [2, 2], "pads": [1, 0, 1, 1], "output_padding": [1, 0]},
+    ),
     Case("few_channels", (1, 5, 4, 5), (5, 3, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
     Case("stride_beyond_filter", (1, 18, 3, 4), (18, 4, 1, 2), {"strides": [3, 4], "output_padding": [2, 1]}),
     Case("dilations", (2, 5, 4, 5), (5, 7, 2, 3), {"strides": [3, 2], "dilations": [2, 2], "pads": [1, 1, 0, 1]}),
@@ -220,7 +248,12 @@ _TRANSPOSED = (
     Case("same_upper", (1, 5, 4, 3), (5, 7, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
     Case("same_lower", (1, 5, 4, 3), (5, 7, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_LOWER"}),
     Case("output_shape", (1, 5, 4, 3), (5, 7, 3, 4), {"strides": [2, 2], "output_shape": [8, 6]}),
-    Case("output_shape_same_upper", (1, 5, 4, 3), (5, 7, 3, 4), {"strides": [2, 2], "output_shape": [8, 7], "auto_pad": "SAME_UPPER"}),
+    Case(
+        "output_shape_same_upper",
+        (1, 5, 4, 3),
+        (5, 7, 3, 4),
+        {"strides": [2, 2], "output_shape": [8, 7], "auto_pad": "SAME_UPPER"},
+    ),
     Case("1d", (2, 20, 9), (20, 4, 5), {"strides": [3], "pads": [1, 2]}),
     Case("3d", (1, 18, 3, 2, 3), (18, 4, 3, 2, 3), {"strides": [2, 1, 2], "pads": [1, 0, 1, 1, 0, 0]}),
 )
@@ -230,24 +263,69 @@ _RELU = {"pads": [1, 1, 1, 1], "activation": "relu"}
 FUSED = [
     Case("relu", (2, 20, 6, 7), (24, 20, 3, 3), _RELU, "FusedConv", "gossamer", residual=True),
     Case("relu", (2, 20, 6, 7), (24, 20, 3, 3), _RELU, "FusedConv", NHWC, residual=True),
-    Case("no_bias", (2, 20, 6, 7), (24, 20, 1, 1), {"activation": "hard_swish"}, "FusedConv", NHWC, bias=False, residual=True),
-    Case("clip", (1, 20, 6, 7), (8, 20, 1, 1), {"activation": "clip", "activation_params": [-0.5, 6.0]}, "FusedConv", NHWC),
+    Case(
+        "no_bias",
+        (2, 20, 6, 7),
+        (24, 20, 1, 1),
+        {"activation": "hard_swish"},
+        "FusedConv",
+        NHWC,
+        bias=False,
+        residual=True,
+    ),
+    Case(
+        "clip",
+        (1, 20, 6, 7),
+        (8, 20, 1, 1),
+        {"activation": "clip", "activation_params": [-0.5, 6.0]},
+        "FusedConv",
+        NHWC,
+    ),
     Case("depthwise", (2, 20, 6, 7), (20, 1, 3, 3), {**_RELU, "group": 20}, "FusedConv", NHWC, residual=True),
     Case("depthwise", (2, 20, 6, 7), (20, 1, 3, 3), {**_RELU, "group": 20}, "FusedConv", "gossamer", residual=True),
     Case("x_channels_first", (2, 3, 9, 8), (24, 3, 3, 3), {**_RELU, "x_channels_first": 1}, "FusedConv", NHWC),
     Case("x_channels_first", (2, 33, 9, 8), (24, 33, 1, 1), {"x_channels_first": 1}, "Conv", NHWC),
-    Case("x_channels_first_depthwise", (2, 16, 9, 8), (16, 1, 3, 3), {"x_channels_first": 1, "group": 16}, "Conv", NHWC),
-    Case("relu", (1, 20, 4, 5), (20, 7, 2, 2), {"strides": [2, 2], "activation": "relu"}, "FusedConvTranspose", NHWC, residual=True),
-    Case("tanh", (1, 20, 4, 5), (20, 7, 2, 2), {"strides": [2, 2], "activation": "tanh"}, "FusedConvTranspose", "gossamer"),
+    Case(
+        "x_channels_first_depthwise", (2, 16, 9, 8), (16, 1, 3, 3), {"x_channels_first": 1, "group": 16}, "Conv", NHWC
+    ),
+    Case(
+        "relu",
+        (1, 20, 4, 5),
+        (20, 7, 2, 2),
+        {"strides": [2, 2], "activation": "relu"},
+        "FusedConvTranspose",
+        NHWC,
+        residual=True,
+    ),
+    Case(
+        "tanh",
+        (1, 20, 4, 5),
+        (20, 7, 2, 2),
+        {"strides": [2, 2], "activation": "tanh"},
+        "FusedConvTranspose",
+        "gossamer",
+    ),
 ]
+_CONTRIB: tuple[tuple[str, tuple[float, ...]], ...] = (
+    ("Relu", ()),
+    ("Tanh", ()),
+    ("Sigmoid", ()),
+    ("LeakyRelu", (0.1,)),
+    ("Clip", (-0.25, 0.5)),
+    ("HardSigmoid", (0.3, 0.4)),
+)
 CONTRIB = [
-    Case(name.lower(), (2, 20, 6, 7), (8, 20, 3, 3), {"activation": name, **({"activation_params": params} if params else {})},
-         "FusedConv", "com.microsoft", residual=residual)
-    for name, params, residual in (
-        ("Relu", (), True), ("Tanh", (), False), ("Sigmoid", (), False), ("LeakyRelu", (0.1,), False),
-        ("Clip", (-0.25, 0.5), False), ("HardSigmoid", (0.3, 0.4), False),
+    Case(
+        name.lower(),
+        (2, 20, 6, 7),
+        (8, 20, 3, 3),
+        {"activation": name} | ({"activation_params": params} if params else {}),
+        "FusedConv",
+        "com.microsoft",
+        residual=name == "Relu",
     )
-]  # fmt: skip
+    for name, params in _CONTRIB
+]
 
 
 def typed(dtype: Any, names: Sequence[str]) -> list[Case]:

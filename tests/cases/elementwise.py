@@ -27,7 +27,8 @@ TENSOR_TYPES = {
     **{name: getattr(TensorProto, name.upper()) for name in INTEGERS},
 }
 
-# Half a unit in the last place is rounding; fp32 and fp64 allow for the functions' own errors, bf16 for the interpreter, which truncates.
+# Half a unit in the last place is rounding; fp32 and fp64 allow for the functions' own errors, bf16 for Triton's
+# interpreter, which truncates.
 RTOL = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 1e-6, "float64": 4e-15}
 TINY = {"float16": 2.0**-24, "bfloat16": 1.2e-38, "float32": 1.2e-38, "float64": 1e-307}
 """An absolute tolerance where results are subnormal."""
@@ -37,8 +38,8 @@ Reference = Callable[..., np.ndarray | tuple[np.ndarray, ...]]
 
 @dataclass(frozen=True)
 class Case:
-    """One node. reference: from the inputs, floats as float64, to the outputs; they are then cast to `out` (by default the first
-    input's type). atol: where the formula itself cancels, in units of the type's rtol."""
+    """One node. reference: from the inputs, floats as float64, to the outputs; they are then cast to `out` (by default
+    the first input's type). atol: where the formula itself cancels, in units of the type's rtol."""
 
     name: str
     op_type: str
@@ -115,7 +116,26 @@ def _widened(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float64) if x.dtype.name in FLOATS else x
 
 
-_SPECIAL = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, math.inf, -math.inf, math.nan, 88.0, -88.0, -103.0, 200.0, 1e-6, -3e-4)
+_SPECIAL = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    math.inf,
+    -math.inf,
+    math.nan,
+    88.0,
+    -88.0,
+    -103.0,
+    200.0,
+    1e-6,
+    -3e-4,
+)
 
 
 def floats(dtype: str, spread: float = 2.0) -> np.ndarray:
@@ -197,10 +217,22 @@ _ACTIVATIONS: Sequence[tuple[str, Mapping[str, Any], Reference, int, float]] = [
     ("LeakyRelu", {}, lambda x: np.where(x < 0, x * np.float32(0.01), x), 7, 0.0),
     ("LeakyRelu", {"alpha": 0.5}, lambda x: np.where(x < 0, x * 0.5, x), 16, 0.0),
     ("Mish", {}, lambda x: x * np.tanh(_softplus(x)), 18, 0.0),
-    ("Selu", {}, lambda x: np.float32(1.0507009873554805) * np.where(x < 0, np.float32(1.6732632423543772) * np.expm1(x), x), 7, 0.0),
+    (
+        "Selu",
+        {},
+        lambda x: np.float32(1.0507009873554805) * np.where(x < 0, np.float32(1.6732632423543772) * np.expm1(x), x),
+        7,
+        0.0,
+    ),
     ("Selu", {"alpha": 2.0, "gamma": 0.5}, lambda x: 0.5 * np.where(x < 0, 2 * np.expm1(x), x), 7, 0.0),
     ("Shrink", {}, lambda x: np.where(np.abs(x) > 0.5, x, 0), 9, 0.0),
-    ("Shrink", {"lambd": 1.0, "bias": 0.25}, lambda x: np.where(x < -1, x + 0.25, np.where(x > 1, x - 0.25, 0)), 9, 0.0),
+    (
+        "Shrink",
+        {"lambd": 1.0, "bias": 0.25},
+        lambda x: np.where(x < -1, x + 0.25, np.where(x > 1, x - 0.25, 0)),
+        9,
+        0.0,
+    ),
     ("Swish", {"alpha": 0.5}, lambda x: x * _sigmoid(0.5 * x), 24, 0.0),
     ("ThresholdedRelu", {"alpha": 0.75}, lambda x: np.where(x > 0.75, x, 0), 10, 0.0),
 ]
@@ -209,7 +241,9 @@ _X32 = floats("float32")
 
 
 def _unary_cases() -> list[Case]:
-    cases = [Case(f"{op}-{dtype}", op, [floats(dtype)], reference) for op, reference in UNARY.items() for dtype in FLOATS]
+    cases = [
+        Case(f"{op}-{dtype}", op, [floats(dtype)], reference) for op, reference in UNARY.items() for dtype in FLOATS
+    ]
     for op, attributes, reference, opset, atol in _ACTIVATIONS:
         detail = "_".join(f"{key}_{value}" for key, value in attributes.items())
         cases += [
@@ -236,7 +270,15 @@ def _unary_cases() -> list[Case]:
         cases.append(Case(f"Neg-{dtype}", "Neg", [x], np.negative))
         cases.append(Case(f"Relu-{dtype}", "Relu", [x], lambda x: np.maximum(x, 0), opset=14))
     x = np.arange(-9, 9, dtype=np.int32)
-    cases.append(Case("Shrink-int32", "Shrink", [x], lambda x: np.where(x < -3, x + 2, np.where(x > 3, x - 2, 0)), {"lambd": 3.0, "bias": 2.0}))
+    cases.append(
+        Case(
+            "Shrink-int32",
+            "Shrink",
+            [x],
+            lambda x: np.where(x < -3, x + 2, np.where(x > 3, x - 2, 0)),
+            {"lambd": 3.0, "bias": 2.0},
+        )
+    )
     return cases
 
 
@@ -312,25 +354,46 @@ def _pow_cases() -> list[Case]:
         for base in ("float16", "float32", "float64"):
             y = np.array(exponent, base)
             cases.append(Case(f"Pow-{base}_to_{exponent}", "Pow", [floats(base), y], _power, opset=15, constants=(1,)))
-    mixed = [("float32", "int64"), ("float32", "int32"), ("float16", "int64"), ("float64", "float32"), ("float32", "float64")]
+    mixed = [
+        ("float32", "int64"),
+        ("float32", "int32"),
+        ("float16", "int64"),
+        ("float64", "float32"),
+        ("float32", "float64"),
+    ]
     for base, exponent in mixed:
         y = np.arange(-3, 4).astype(exponent)
         x = numbers("base", base, (6, 1))
-        cases.append(Case(f"Pow-{base}_{exponent}", "Pow", [x, y], lambda x, y: np.power(x, y.astype(np.float64)), opset=15))
+        cases.append(
+            Case(f"Pow-{base}_{exponent}", "Pow", [x, y], lambda x, y: np.power(x, y.astype(np.float64)), opset=15)
+        )
         two = np.array(2, exponent)
         cases.append(Case(f"Pow-{base}_{exponent}_2", "Pow", [x, two], lambda x, _: x * x, opset=15, constants=(1,)))
     x, half = np.arange(0, 40, dtype=np.int32), np.array([0.5, 1.5], np.float32).reshape(2, 1)
-    cases.append(Case("Pow-int32_float32", "Pow", [x, half], lambda x, y: np.trunc(np.power(x.astype(float), y)), opset=15))
+    cases.append(
+        Case("Pow-int32_float32", "Pow", [x, half], lambda x, y: np.trunc(np.power(x.astype(float), y)), opset=15)
+    )
     return cases
 
 
 def _clip_cases() -> list[Case]:
     cases = []
     low, high = np.float32(-0.75), np.float32(1.25)
-    for detail, attributes in {"both": {"min": -0.75, "max": 1.25}, "min": {"min": -0.75}, "max": {"max": 1.25}, "none": {}}.items():
+    for detail, attributes in {
+        "both": {"min": -0.75, "max": 1.25},
+        "min": {"min": -0.75},
+        "max": {"max": 1.25},
+        "none": {},
+    }.items():
         bounds = attributes.get("min", -np.inf), attributes.get("max", np.inf)
         cases.append(Case(f"Clip-6_{detail}", "Clip", [_X32], lambda x, b=bounds: np.clip(x, *b), attributes, opset=7))
-    for detail, inputs in {"both": [low, high], "min": [low], "max": [None, high], "none": [], "crossed": [high, low]}.items():
+    for detail, inputs in {
+        "both": [low, high],
+        "min": [low],
+        "max": [None, high],
+        "none": [],
+        "crossed": [high, low],
+    }.items():
         bounds = [*inputs, None, None][:2]
 
         def reference(x: np.ndarray, *_: Any, b: Sequence[Any] = tuple(bounds)) -> np.ndarray:
@@ -362,7 +425,14 @@ def _variadic_cases() -> list[Case]:
         "Min": lambda *xs: np.minimum.reduce(np.broadcast_arrays(*xs)),
     }
     return [
-        Case(f"{op}-of_{count}_{dtype}", op, [part.astype(_numpy(dtype)) for part in parts[:count]], reference, opset=13, atol=1.0)
+        Case(
+            f"{op}-of_{count}_{dtype}",
+            op,
+            [part.astype(_numpy(dtype)) for part in parts[:count]],
+            reference,
+            opset=13,
+            atol=1.0,
+        )
         for op, reference in folded.items()
         for count in (1, 2, 3)
         for dtype in FLOATS
@@ -380,7 +450,15 @@ def _selection_cases() -> list[Case]:
         Case("Identity", "Identity", [x], lambda x: x),
         Case("Dropout-7", "Dropout", [x], lambda x: x, {"ratio": 0.3}, opset=7),
         Case("Dropout-10_mask", "Dropout", [x], lambda x: (x, np.zeros(x.shape, bool)), opset=10, n_outputs=2),
-        Case("Dropout-13_mask", "Dropout", [x, np.float32(0.4), np.bool_(False)], _kept, opset=13, n_outputs=2, constants=(1, 2)),
+        Case(
+            "Dropout-13_mask",
+            "Dropout",
+            [x, np.float32(0.4), np.bool_(False)],
+            _kept,
+            opset=13,
+            n_outputs=2,
+            constants=(1, 2),
+        ),
     ]
     return cases
 
@@ -408,15 +486,28 @@ def _cast_cases() -> list[Case]:
             cases.append(Case(f"Cast-{source}_{to}", "Cast", [x], reference, {"to": TENSOR_TYPES[to]}, to))
     for to in INTEGERS:
         x = numbers("wrapped", "int64")
-        cases.append(Case(f"Cast-wrapped_{to}", "Cast", [x], lambda x, to=to: x.astype(to), {"to": TENSOR_TYPES[to]}, to))
+        cases.append(
+            Case(f"Cast-wrapped_{to}", "Cast", [x], lambda x, to=to: x.astype(to), {"to": TENSOR_TYPES[to]}, to)
+        )
         negative = np.array([-1.5, -2.0, -99.9, -127.0], np.float32)
         if to in SIGNED:
-            cases.append(Case(f"Cast-negative_{to}", "Cast", [negative], lambda x, to=to: x.astype(to), {"to": TENSOR_TYPES[to]}, to))
+            cases.append(
+                Case(
+                    f"Cast-negative_{to}",
+                    "Cast",
+                    [negative],
+                    lambda x, to=to: x.astype(to),
+                    {"to": TENSOR_TYPES[to]},
+                    to,
+                )
+            )
     for to in ("float16", "bfloat16", "float64", "bool"):
         reference = (lambda x: x != 0) if to == "bool" else (lambda x: x)
         cases.append(Case(f"Cast-special_{to}", "Cast", [_X32 * 1000], reference, {"to": TENSOR_TYPES[to]}, to))
     like = np.zeros(1, np.int16)
-    cases.append(Case("CastLike", "CastLike", [_cast_inputs("float32"), like], lambda x, _: x.astype(np.int16), out="int16"))
+    cases.append(
+        Case("CastLike", "CastLike", [_cast_inputs("float32"), like], lambda x, _: x.astype(np.int16), out="int16")
+    )
     return cases
 
 
@@ -458,23 +549,54 @@ def _contrib_cases() -> list[Case]:
         Case("com.microsoft.FastGelu", "FastGelu", [x], _gelu_tanh, **common),
         Case("com.microsoft.FastGelu-bias", "FastGelu", [x, bias], lambda x, b: _gelu_tanh(x + b), **common),
         Case("com.microsoft.QuickGelu", "QuickGelu", [x], lambda x: x * _sigmoid(np.float32(1.702) * x), **common),
-        Case("com.microsoft.QuickGelu-alpha", "QuickGelu", [x], lambda x: x * _sigmoid(2 * x), {"alpha": 2.0}, **common),
+        Case(
+            "com.microsoft.QuickGelu-alpha", "QuickGelu", [x], lambda x: x * _sigmoid(2 * x), {"alpha": 2.0}, **common
+        ),
     ]
 
 
 def _fused_cases() -> list[Case]:
     """gossamer::Elementwise."""
 
-    def case(name: str, steps: Sequence[str], inputs: Sequence[np.ndarray], reference: Reference, out: str = "") -> Case:
+    def case(
+        name: str, steps: Sequence[str], inputs: Sequence[np.ndarray], reference: Reference, out: str = ""
+    ) -> Case:
         results = [len(inputs) + len(steps) - 1]
-        return Case(f"fused-{name}", "Elementwise", inputs, reference, {"steps": steps, "results": results}, out, domain="gossamer", atol=4.0)
+        return Case(
+            f"fused-{name}",
+            "Elementwise",
+            inputs,
+            reference,
+            {"steps": steps, "results": results},
+            out,
+            domain="gossamer",
+            atol=4.0,
+        )
 
     x, y = numbers("x", "float16", (4, 16)), numbers("y", "float16", (16,))
     return [
-        case("chain", ["add 0 1", "leaky_relu 2 alpha=0.1", "mul 3 0"], [x, y], lambda x, y: np.where(x + y < 0, (x + y) * np.float32(0.1), x + y) * x),
-        case("rounds", ["constant value=0.3333333 to=float32", "cast 1 to=float16", "mul 0 2"], [x], lambda x: x * float(np.float16(1 / 3))),
-        case("types", ["cast 0 to=int32", "constant value=-3 to=int32", "add 1 2"], [x * 9], lambda x: np.trunc(x) - 3, "int32"),
-        case("bits", ["cast 0 to=float64", "constant value=0.1 to=float64", "mul 1 2"], [x], lambda x: x * 0.1, "float64"),
+        case(
+            "chain",
+            ["add 0 1", "leaky_relu 2 alpha=0.1", "mul 3 0"],
+            [x, y],
+            lambda x, y: np.where(x + y < 0, (x + y) * np.float32(0.1), x + y) * x,
+        ),
+        case(
+            "rounds",
+            ["constant value=0.3333333 to=float32", "cast 1 to=float16", "mul 0 2"],
+            [x],
+            lambda x: x * float(np.float16(1 / 3)),
+        ),
+        case(
+            "types",
+            ["cast 0 to=int32", "constant value=-3 to=int32", "add 1 2"],
+            [x * 9],
+            lambda x: np.trunc(x) - 3,
+            "int32",
+        ),
+        case(
+            "bits", ["cast 0 to=float64", "constant value=0.1 to=float64", "mul 1 2"], [x], lambda x: x * 0.1, "float64"
+        ),
         case("mask", ["less 0 1", "where 2 0 1"], [x, y], np.minimum),
     ]
 

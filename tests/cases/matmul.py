@@ -17,7 +17,7 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 @dataclass(frozen=True)
 class Case:
-    """One node. shapes: of the inputs, None where one is omitted. want: from inputs in float64 (or integers) to the result."""
+    """One node. shapes: of the inputs, None where one is omitted. want: from inputs in float64 (or integers) to results."""
 
     name: str
     op_type: str
@@ -41,7 +41,13 @@ class Case:
         want = np.asarray(self.want(*exact)).astype(self.dtype)
         types = [(harness.tensor_type(want), want.shape)]
         (got,) = harness.run_node(
-            self.op_type, inputs, self.attributes, domain=self.domain, constants=self.constants, output_types=types, device=device
+            self.op_type,
+            inputs,
+            self.attributes,
+            domain=self.domain,
+            constants=self.constants,
+            output_types=types,
+            device=device,
         )
         reduction = int(inputs[0].shape[-1]) if inputs[0].ndim else 1
         tf32 = device == "cuda" and np.dtype(self.dtype) == np.float32
@@ -55,7 +61,9 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -
     return rng.standard_normal(shape).astype(dtype)
 
 
-def gemm(alpha: float = 1, beta: float = 1, *, trans_a: bool = False, trans_b: bool = False) -> Callable[..., np.ndarray]:
+def gemm(
+    alpha: float = 1, beta: float = 1, *, trans_a: bool = False, trans_b: bool = False
+) -> Callable[..., np.ndarray]:
     def want(a: np.ndarray, b: np.ndarray, c: np.ndarray | None = None) -> np.ndarray:
         product = alpha * ((a.T if trans_a else a) @ (b.T if trans_b else b))
         return product if c is None else product + beta * c
@@ -64,7 +72,9 @@ def gemm(alpha: float = 1, beta: float = 1, *, trans_a: bool = False, trans_b: b
 
 
 def fused(activation: Callable[[np.ndarray], np.ndarray] = lambda x: x, alpha: float = 1) -> Callable[..., np.ndarray]:
-    def want(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None, residual: np.ndarray | None = None) -> np.ndarray:
+    def want(
+        a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None, residual: np.ndarray | None = None
+    ) -> np.ndarray:
         return activation(alpha * (a @ b) + (0 if bias is None else bias) + (0 if residual is None else residual))
 
     return want
@@ -126,14 +136,32 @@ FUSED = {
     "bias": (fused(), {}, ((2, 20, 30), (30, 12), (12,))),
     "bias_relu": (fused(lambda x: np.maximum(x, 0)), {"activation": "relu"}, ((20, 30), (30, 12), (12,))),
     "residual": (fused(), {}, ((2, 20, 30), (30, 12), None, (2, 20, 12))),
-    "bias_residual_silu": (fused(_silu), {"activation": "silu", "activation_params": [1.0]}, ((2, 20, 30), (30, 12), (12,), (2, 20, 12))),
+    "bias_residual_silu": (
+        fused(_silu),
+        {"activation": "silu", "activation_params": [1.0]},
+        ((2, 20, 30), (30, 12), (12,), (2, 20, 12)),
+    ),
     "clip": (
         fused(lambda x: np.clip(x, -0.5, 6), alpha=0.5),
         {"alpha": 0.5, "activation": "clip", "activation_params": [-0.5, 6.0]},
         ((20, 30), (30, 12)),
     ),
+    "heads": (
+        lambda a, b: a.transpose(0, 2, 1, 3) @ b.transpose(0, 2, 3, 1),
+        {"permA": [0, 2, 1, 3], "permB": [0, 2, 3, 1]},
+        ((2, 20, 3, 30), (2, 12, 3, 30)),
+    ),
+    "transposed_permuted": (
+        lambda a, b: a.transpose(1, 0, 2).swapaxes(1, 2) @ b,
+        {"permA": [1, 0, 2], "transA": 1},
+        ((30, 2, 20), (2, 30, 12)),
+    ),
     "row_residual": (fused(), {}, ((1, 30), (30, 100), (100,), (1, 100))),
-    "batched_b": (fused(lambda x: np.maximum(x, 0)), {"activation": "relu"}, ((3, 20, 30), (3, 30, 12), (12,), (3, 20, 12))),
+    "batched_b": (
+        fused(lambda x: np.maximum(x, 0)),
+        {"activation": "relu"},
+        ((3, 20, 30), (3, 30, 12), (12,), (3, 20, 12)),
+    ),
 }
 
 
@@ -144,7 +172,9 @@ def _cases() -> list[Case]:
         for dtype in (np.float16, BFLOAT16, np.float64, np.int32, np.int64, np.uint32, np.uint64)
         for name in ("ragged", "row", "broadcast_both")
     ]
-    cases += [Case(f"{n}_constant", "MatMul", MATMULS[n], np.matmul, constants=(1,)) for n in ("ragged", "row", "shared_b")]
+    cases += [
+        Case(f"{n}_constant", "MatMul", MATMULS[n], np.matmul, constants=(1,)) for n in ("ragged", "row", "shared_b")
+    ]
     cases += [Case(name, "Gemm", shapes, want, attributes) for name, (want, attributes, shapes) in GEMMS.items()]
     cases += [
         Case(name, "Gemm", GEMMS[name][2], GEMMS[name][0], GEMMS[name][1], dtype=dtype)
@@ -152,7 +182,8 @@ def _cases() -> list[Case]:
         for name in ("row_c", "column_c", "trans_both", "one_row")
     ]
     cases += [
-        Case(name, "FusedMatMul", shapes, want, attributes, domain="com.microsoft") for name, (want, attributes, shapes) in CONTRIB.items()
+        Case(name, "FusedMatMul", shapes, want, attributes, domain="com.microsoft")
+        for name, (want, attributes, shapes) in CONTRIB.items()
     ]
     cases += [
         Case(name, "FusedMatMul", shapes, want, attributes, dtype, domain="gossamer")

@@ -15,7 +15,9 @@ AXES = ((3,), (-1, -2), (0,), (1,), (1, 2), (0, 2), (1, 3), (0, 1, 2, 3))
 NAN, INF = float("nan"), float("inf")
 
 
-def case(op: str, detail: str, x: np.ndarray, axes: Any = None, *, opset: int = 20, want: Any = None, **attributes: Any) -> NodeCase:
+def case(
+    op: str, detail: str, x: np.ndarray, axes: Any = None, *, opset: int = 20, want: Any = None, **attributes: Any
+) -> NodeCase:
     """A Reduce node with its axes as input 1 where the operator has it so, else as attribute."""
     as_input = opset >= (13 if op == "Sum" else 18)
     inputs = [x] if axes is None or not as_input else [x, ints(*axes)]
@@ -39,7 +41,9 @@ def _axes() -> list[NodeCase]:
 
 def _dtypes() -> list[NodeCase]:
     cases = [
-        case(op, dtype, floats("dtypes", (6, 50), dtype, low=0.8, high=1.25), (1,)) for op in OPERATORS for dtype in FLOAT_DTYPES
+        case(op, dtype, floats("dtypes", (6, 50), dtype, low=0.8, high=1.25), (1,))
+        for op in OPERATORS
+        for dtype in FLOAT_DTYPES
     ]
     for op in ("Sum", "Mean", "Max", "Min", "L1", "L2", "SumSquare"):
         x = np.arange(-12, 12, dtype=np.int32).reshape(3, 8) * 1000
@@ -48,10 +52,16 @@ def _dtypes() -> list[NodeCase]:
     cases.append(case("Sum", "int64_exact", numbers, (1,), keepdims=0, want=numbers.sum(1)))
     for dtype in ("int8", "uint8", "uint32", "int64", "uint64"):
         x = random_array("integers", (7, 9), dtype)
-        cases += [case("Max", dtype, x, (0,), want=x.max(0, keepdims=True)), case("Min", dtype, x, (1,), want=x.min(1, keepdims=True))]
+        cases += [
+            case("Max", dtype, x, (0,), want=x.max(0, keepdims=True)),
+            case("Min", dtype, x, (1,), want=x.min(1, keepdims=True)),
+        ]
     x = random_array("bool", (6, 3), "bool")
     x[0] = True
-    cases += [case("Max", "bool", x, (1,), want=x.any(1, keepdims=True)), case("Min", "bool", x, (1,), want=x.all(1, keepdims=True))]
+    cases += [
+        case("Max", "bool", x, (1,), want=x.any(1, keepdims=True)),
+        case("Min", "bool", x, (1,), want=x.all(1, keepdims=True)),
+    ]
     return cases
 
 
@@ -75,17 +85,38 @@ def _forms() -> list[NodeCase]:
 
 
 def _extremes() -> list[NodeCase]:
-    x = np.array([[-INF, -INF, 1], [INF, 1, -INF], [NAN, 1, 2], [1, NAN, 2], [-INF, -INF, -INF], [1e38, 1e38, 1e38]], np.float32)
+    x = np.array(
+        [[-INF, -INF, 1], [INF, 1, -INF], [NAN, 1, 2], [1, NAN, 2], [-INF, -INF, -INF], [1e38, 1e38, 1e38]], np.float32
+    )
     empty = np.zeros((2, 0, 3), np.float32)
-    identities = {"Sum": 0.0, "Prod": 1.0, "Max": -INF, "Min": INF, "L1": 0.0, "L2": 0.0, "SumSquare": 0.0, "LogSum": -INF, "LogSumExp": -INF}
+    identities = {
+        "Sum": 0.0,
+        "Prod": 1.0,
+        "Max": -INF,
+        "Min": INF,
+        "L1": 0.0,
+        "L2": 0.0,
+        "SumSquare": 0.0,
+        "LogSum": -INF,
+        "LogSumExp": -INF,
+    }
     return [
         case("Max", "nan", x, (1,), keepdims=0, want=x.max(1)),
         case("Min", "nan", x, (1,), keepdims=0, want=x.min(1)),
         case("LogSumExp", "infinite", x[:5], (1,), keepdims=0),
         case("LogSumExp", "large", np.float32([[1000, 1000.5, -1000]]), (1,)),
         case("Sum", "infinite", x, (1,), keepdims=0),
-        *(case(op, "nothing", empty, (1,), keepdims=0, want=np.full((2, 3), value, np.float32)) for op, value in identities.items()),
-        case("Max", "nothing_int32", empty.astype(np.int32), (1,), want=np.full((2, 1, 3), np.iinfo(np.int32).min, np.int32)),
+        *(
+            case(op, "nothing", empty, (1,), keepdims=0, want=np.full((2, 3), value, np.float32))
+            for op, value in identities.items()
+        ),
+        case(
+            "Max",
+            "nothing_int32",
+            empty.astype(np.int32),
+            (1,),
+            want=np.full((2, 1, 3), np.iinfo(np.int32).min, np.int32),
+        ),
         case("Sum", "no_rows", np.zeros((0, 3), np.float32), (1,)),
     ]
 

@@ -9,9 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cases import convolution as cases
-
 import harness
+from cases import convolution as cases
 from gossamer.build.compilation import compile_kernels
 from gossamer.kernels import convolution
 from gossamer.kernels.convolution_tiles import TENSOR_CORE_TILES, Extents, candidates, choose_convolution_tiles
@@ -31,7 +30,9 @@ ONE_DTYPE = (
     cases.Case("pointwise", (1, 40, 6, 7), (24, 40, 1, 1), {}, "Conv", cases.NHWC),
     cases.Case("channels_first", (1, 32, 8, 8), (32, 32, 3, 3), {"pads": [1] * 4}),
     cases.Case("3d", (1, 16, 4, 4, 4), (16, 8, 3, 3, 3), {"pads": [1] * 6, "group": 2}),
-    cases.Case("transposed", (1, 24, 8, 8), (24, 8, 3, 3), {"strides": [2, 2]}, "ConvTranspose", cases.NHWC, constants=False),
+    cases.Case(
+        "transposed", (1, 24, 8, 8), (24, 8, 3, 3), {"strides": [2, 2]}, "ConvTranspose", cases.NHWC, constants=False
+    ),
     cases.Case("depthwise_large", (1, 8, 16, 16), (8, 1, 9, 9), {"pads": [4] * 4, "group": 8}),
 )
 EXTENTS = (
@@ -72,12 +73,19 @@ def test_tiles_fit_the_machine(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "tiles"), [("sm_89", Tiles(128, 128, 64, 8, 3)), ("sm_90", TENSOR_CORE_TILES[0])])
-def test_the_largest_tiles_compile_within_shared_memory(name: str, tiles: Tiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_largest_tiles_compile_within_shared_memory(
+    name: str, tiles: Tiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The pipeline is what `shared_bytes` counts; the epilogue's exchange has to fit as well."""
     target = Target.named(name)
-    assert max(candidates(EXTENTS[2], "float16", target), key=lambda t: (t.block_m * t.block_n, t.block_n)).block_m == tiles.block_m
+    assert (
+        max(candidates(EXTENTS[2], "float16", target), key=lambda t: (t.block_m * t.block_n, t.block_n)).block_m
+        == tiles.block_m
+    )
     monkeypatch.setattr(convolution, "choose_convolution_tiles", lambda *_: tiles)
-    case = cases.Case("large", (1, 128, 32, 32), (256, 128, 3, 3), RELU, "FusedConv", cases.NHWC, np.float16, residual=True)
+    case = cases.Case(
+        "large", (1, 128, 32, 32), (256, 128, 3, 3), RELU, "FusedConv", cases.NHWC, np.float16, residual=True
+    )
     (kernel,) = harness.kernels_of(case.model()[0], name)
     assert compile_kernels([kernel], target)[kernel].shared_bytes <= target.shared_bytes
 
@@ -93,13 +101,17 @@ def test_large_convolutions_use_large_tiles_and_small_ones_fill_the_device() -> 
     large = choose_convolution_tiles(Extents(3136 * 64, 256, 256, 9), "float16", target)
     assert large.block_m * large.block_n >= 128 * 128
     small = Extents(196, 256, 256, 9)
-    assert choose_convolution_tiles(small, "float16", target).programs(small.pixels, small.outputs, 1) >= target.sm_count // 2
+    assert (
+        choose_convolution_tiles(small, "float16", target).programs(small.pixels, small.outputs, 1)
+        >= target.sm_count // 2
+    )
 
 
 def test_few_channels_are_reduced_across_taps() -> None:
     """49 taps of 3 channels are ten blocks of 16, not 49."""
     stem = EXTENTS[0]
-    assert stem.flat and stem.steps(16) == 10
+    assert stem.flat
+    assert stem.steps(16) == 10
     assert not Extents(1, 1, 3, 1).flat
     assert Extents(1, 1, 40, 9).steps(32) == 18
 

@@ -10,17 +10,28 @@ import pytest
 
 import harness
 from cases.elementwise import FLOATS, INTEGERS, TENSOR_TYPES, _numpy
-from gossamer.kernels.elementwise import RAGGED_FROM, choose_tile, evaluate_elementwise, strided_copy
+from gossamer.kernels.elementwise import RAGGED_FROM, _magic, choose_tile, collapse, evaluate_elementwise, strided_copy
 from gossamer.model.steps import OPERATIONS, Expression, Step
 from gossamer.program import Buffer, Kernel, Target
 
 TARGET = Target.named("sm_90")
 _BOOLEAN_RESULT = {"equal", "less", "less_equal", "is_nan", "is_inf", "not"}
-_INTEGER_STEPS = (
-    "abs bitwise_not neg square cube sign add sub mul div pow mod fmod max min equal less less_equal bitwise_and bitwise_or bitwise_xor prelu "
-    "shift_left shift_right where"
-).split()
-_ONLY_INTEGER = {"bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "shift_left", "shift_right", "not", "cast", "constant"}
+_INTEGER_STEPS = [
+    *("abs", "neg", "square", "cube", "sign", "add", "sub", "mul", "div", "pow", "mod", "fmod", "max", "min", "prelu"),
+    *("equal", "less", "less_equal", "where", "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor"),
+    *("shift_left", "shift_right"),
+]
+_ONLY_INTEGER = {
+    "bitwise_not",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "shift_left",
+    "shift_right",
+    "not",
+    "cast",
+    "constant",
+}
 
 
 def _everything(dtype: str) -> Expression:
@@ -51,7 +62,9 @@ def _casts(dtype: str) -> Expression:
     for to in TENSOR_TYPES:
         steps += [Step("cast", (total,), (), to), Step("cast", (len(steps) + 1,), (), dtype)]
         total = len(steps)
-    return Expression(1, (*steps, Step("where", (total, 1, total)) if dtype == "bool" else Step("max", (1, total))), (len(steps) + 1,))
+    return Expression(
+        1, (*steps, Step("where", (total, 1, total)) if dtype == "bool" else Step("max", (1, total))), (len(steps) + 1,)
+    )
 
 
 def _launched(expression: Expression, dtype: str) -> Kernel:
@@ -64,8 +77,8 @@ def _launched(expression: Expression, dtype: str) -> Kernel:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", *INTEGERS])
 def test_every_step_compiles(dtype: str) -> None:
-    """16-bit floats are computed as fp32: the casts and the ways of addressing have their loads and stores. Integers other
-    than int32 differ in width and sign only: one architecture does for them."""
+    """16-bit floats are computed as fp32: the casts and the ways of addressing have their loads and stores. Integers
+    other than int32 differ in width and sign only: one architecture does for them."""
     architectures = harness.ARCHITECTURES if dtype in ("float32", "float64", "int32") else (90,)
     harness.compile_all([_launched(_everything(dtype), dtype)], architectures)
 
@@ -110,3 +123,33 @@ def test_blocks_fill_the_device_and_grow_with_the_work() -> None:
     assert choose_tile(10**7, TARGET).block == 1024
     assert choose_tile(50_000, TARGET).block == 256
     assert choose_tile(1, TARGET).num_warps == 1
+
+
+@pytest.mark.parametrize("divisor", [2, 3, 7, 10, 49, 64, 641, 12_288, 65_537, 2**30, 2**31 - 1])
+def test_division_by_multiplication_is_exact(divisor: int) -> None:
+    magic, shift = _magic(divisor, wide=False)
+    near_multiples = [k * divisor + d for k in (0, 1, 2, 2**31 // divisor - 1, 2**31 // divisor) for d in (-1, 0, 1)]
+    for x in [x for x in near_multiples if 0 <= x < 2**31] + [2**31 - 1, 123_456_789]:
+        high = (x * (magic % 2**32)) >> 32
+        assert high + x < 2**32, "the kernel adds in 32 bits"
+        assert (high + x) >> shift == x // divisor
+
+
+def test_dimensions_merge_where_all_operands_allow_it() -> None:
+    dense, channel = (192, 64, 8, 1), (0, 8, 0, 0)
+    assert collapse((2, 3, 8, 8), [dense, dense]).extents == (384,)
+    assert collapse((2, 3, 8, 8), [dense, (0, 1, 0, 0)]).extents == (2, 3, 64)
+    assert collapse((2, 3, 8, 8), [dense, (0, 0, 0, 1)]).strides == ((8, 1), (0, 1))
+    assert collapse((1, 8, 1, 8), [(64, 8, 8, 1), channel]).extents == (8, 8)
+
+
+def test_only_what_is_read_in_order_may_be_overwritten() -> None:
+    def pairs(*shapes: tuple[int, ...], out: str = "float32") -> tuple[tuple[str, str], ...]:
+        inputs = [Buffer(f"x{i}", "float32", shape) for i, shape in enumerate(shapes)]
+        expression = Expression(2, (Step("add", (0, 1)),), (2,))
+        strides = [(4, 1), (4, 1) if len(shapes[1]) == 2 else (0, 1)]
+        return evaluate_elementwise(expression, inputs, strides, [Buffer("y", out, (3, 4))], TARGET).inplace
+
+    assert pairs((3, 4), (3, 4)) == (("y", "x0"), ("y", "x1"))
+    assert pairs((3, 4), (4,)) == (("y", "x0"),)
+    assert pairs((3, 4), (3, 4), out="float16") == ()

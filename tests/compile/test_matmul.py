@@ -10,7 +10,14 @@ from gossamer.kernels.gemm_tiles import cdiv, choose_strip, choose_tiles, uses_t
 from gossamer.program import Target
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64")
-SHAPES = ((128, 768, 768, 1), (4096, 4096, 4096, 1), (1000, 1000, 7, 1), (2, 64, 32768, 1), (197, 197, 64, 96), (40, 6625, 120, 1))
+SHAPES = (
+    (128, 768, 768, 1),
+    (4096, 4096, 4096, 1),
+    (1000, 1000, 7, 1),
+    (2, 64, 32768, 1),
+    (197, 197, 64, 96),
+    (40, 6625, 120, 1),
+)
 
 
 def test_every_kernel_and_dtype_compiles_for_every_architecture() -> None:
@@ -55,7 +62,9 @@ def test_tf32_is_the_callers_choice() -> None:
 def test_a_constant_fp32_matrix_is_transposed_once_for_hopper() -> None:
     """TF32 instructions want K innermost there."""
     shapes = ((64, 48), (48, 80))
-    model = harness.node_model("MatMul", [harness.np.zeros(shape, harness.np.float32) for shape in shapes], constants=(1,))
+    model = harness.node_model(
+        "MatMul", [harness.np.zeros(shape, harness.np.float32) for shape in shapes], constants=(1,)
+    )
     (launch,) = harness.lower_model(model, Target.named("sm_90"))[0].launches
     strides = dict(zip((name for name, _ in launch.kernel.signature), launch.arguments, strict=True))
     assert (strides["b_k_stride"], strides["b_n_stride"]) == (1, 48)

@@ -119,8 +119,12 @@ def test_axes_collapse() -> None:
 
 
 def test_short_columns_are_joined() -> None:
-    rows, cols = split_axes(collapse((100, 2, 3), (60, 30, 1), (6, 3, 1)))
-    assert (len(rows), len(cols)) == (1, 3)  # all of it: one row
+    rows, cols = split_axes(collapse((100, 40, 3), (120, 1, 40), (120, 3, 1)))
+    assert [axis.extent for axis in rows] == [100]
+    assert [axis.extent for axis in cols] == [40, 3]
+    rows, cols = split_axes(collapse((100, 32, 8), (256, 1, 32), (256, 8, 1)))
+    assert [axis.extent for axis in rows] == [100, 32]
+    assert [axis.extent for axis in cols] == [8]
 
 
 @pytest.mark.parametrize("extents", [(1, 1), (1, 10**6), (10**6, 1), (7, 50), (10**5, 65), (3, 1000), (0, 5)])

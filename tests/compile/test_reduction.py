@@ -5,9 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from cases.reduction import case
-
 import harness
+from cases.reduction import case
 
 
 def test_every_dtype_compiles_for_every_architecture() -> None:

@@ -9,17 +9,22 @@ import pytest
 import harness
 from cases import convolution as cases
 
+PADDED, HALVED = {"pads": [1] * 4}, {"strides": [2, 2]}
+BLOCK = {**PADDED, "activation": "relu"}
 REALISTIC = [
-    cases.Case("resnet_3x3", (2, 128, 28, 28), (128, 128, 3, 3), {"pads": [1] * 4, "activation": "relu"}, "FusedConv", cases.NHWC, residual=True),
-    cases.Case("resnet_split_k", (1, 512, 7, 7), (512, 512, 3, 3), {"pads": [1] * 4, "activation": "relu"}, "FusedConv", cases.NHWC, residual=True),
-    cases.Case("resnet_stem", (2, 3, 224, 224), (64, 3, 7, 7), {"pads": [3] * 4, "strides": [2, 2], "x_channels_first": 1}, "Conv", cases.NHWC),
+    cases.Case("resnet_3x3", (2, 128, 28, 28), (128, 128, 3, 3), BLOCK, "FusedConv", cases.NHWC, residual=True),
+    cases.Case("resnet_split_k", (1, 512, 7, 7), (512, 512, 3, 3), BLOCK, "FusedConv", cases.NHWC, residual=True),
+    cases.Case("resnet_stem", (2, 3, 224, 224), (64, 3, 7, 7), {"pads": [3] * 4, **HALVED}, "Conv", cases.NHWC),
+    cases.Case(
+        "stem_channels_first", (2, 3, 64, 64), (32, 3, 3, 3), {**PADDED, "x_channels_first": 1}, "Conv", cases.NHWC
+    ),
     cases.Case("resnet_pointwise", (2, 1024, 14, 14), (512, 1024, 1, 1), {}, "Conv", cases.NHWC),
-    cases.Case("resnet_downsample", (2, 256, 56, 56), (512, 256, 1, 1), {"strides": [2, 2]}, "Conv", cases.NHWC),
-    cases.Case("mobilenet_depthwise", (2, 96, 112, 112), (96, 1, 3, 3), {"pads": [1] * 4, "strides": [2, 2], "group": 96}, "Conv", cases.NHWC),
+    cases.Case("resnet_downsample", (2, 256, 56, 56), (512, 256, 1, 1), HALVED, "Conv", cases.NHWC),
+    cases.Case("depthwise", (2, 96, 112, 112), (96, 1, 3, 3), {**PADDED, **HALVED, "group": 96}, "Conv", cases.NHWC),
     cases.Case("channels_of_8", (1, 40, 33, 35), (120, 40, 1, 1), {}, "Conv", cases.NHWC),
-    cases.Case("upsample", (1, 24, 60, 62), (24, 24, 2, 2), {"strides": [2, 2]}, "ConvTranspose", cases.NHWC),
-    cases.Case("channels_first", (2, 64, 28, 28), (128, 64, 3, 3), {"pads": [1] * 4}),
-]  # fmt: skip
+    cases.Case("upsample", (1, 24, 60, 62), (24, 24, 2, 2), HALVED, "ConvTranspose", cases.NHWC),
+    cases.Case("channels_first", (2, 64, 28, 28), (128, 64, 3, 3), PADDED),
+]
 
 
 @pytest.mark.parametrize("case", cases.CASES, ids=str)
@@ -27,7 +32,9 @@ def test_convolution(case: cases.Case) -> None:
     case.check("cuda")
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.dtype(ml_dtypes.bfloat16), np.float32], ids=lambda t: np.dtype(t).name)
+@pytest.mark.parametrize(
+    "dtype", [np.float16, np.dtype(ml_dtypes.bfloat16), np.float32], ids=lambda t: np.dtype(t).name
+)
 @pytest.mark.parametrize("case", REALISTIC, ids=str)
 def test_layers_of_real_networks(case: cases.Case, dtype: type) -> None:
     dataclasses.replace(case, dtype=dtype).check("cuda")
@@ -38,10 +45,16 @@ def test_an_image_of_more_than_2_to_the_31_elements() -> None:
     rows, columns, channels = 9000, 15000, 16
     assert rows * columns * channels > 2**31
     rng = np.random.default_rng(0)
-    x = np.broadcast_to(rng.standard_normal((1, 1, columns, channels)).astype(np.float16), (1, rows, columns, channels)).copy()
+    x = np.broadcast_to(
+        rng.standard_normal((1, 1, columns, channels)).astype(np.float16), (1, rows, columns, channels)
+    ).copy()
     w = rng.standard_normal((16, channels, 3, 3)).astype(np.float16)
     types = [(harness.tensor_type(x), (1, rows, columns, 16))]
-    (got,) = harness.run_node("Conv", [x, w], {"pads": [1] * 4}, domain=cases.NHWC, constants=(1,), output_types=types, device="cuda")
+    (got,) = harness.run_node(
+        "Conv", [x, w], {"pads": [1] * 4}, domain=cases.NHWC, constants=(1,), output_types=types, device="cuda"
+    )
     corner = np.moveaxis(x[:, -8:, -8:], -1, 1).astype(np.float64)
-    want = cases.channels_last(cases.convolution(corner, w.astype(np.float64), {"pads": [1] * 4}))[:, 1:, 1:].astype(np.float16)
+    want = cases.channels_last(cases.convolution(corner, w.astype(np.float64), {"pads": [1] * 4}))[:, 1:, 1:].astype(
+        np.float16
+    )
     harness.assert_close(got[:, -7:, -7:], want, 9 * channels)

@@ -22,7 +22,9 @@ def test_ragged_sizes(size: int) -> None:
     np.testing.assert_array_equal(got, np.maximum(x, y))
 
 
-@pytest.mark.parametrize("shapes", [((8, 64, 56, 56), (64, 1, 1)), ((3001, 768), (768,)), ((70001, 49), (49,)), ((65535, 33), (65535, 1))])
+@pytest.mark.parametrize(
+    "shapes", [((8, 64, 56, 56), (64, 1, 1)), ((3001, 768), (768,)), ((70001, 49), (49,)), ((65535, 33), (65535, 1))]
+)
 def test_broadcast_operands_of_whole_layers(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     x, y = (numbers("layer", "int32", shape) for shape in shapes)
     (got,) = harness.run_node("Sub", [x, y], device="cuda")

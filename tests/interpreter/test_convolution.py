@@ -5,9 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from cases import convolution as cases
-
 import harness
+from cases import convolution as cases
 from gossamer.errors import UnsupportedModel
 from gossamer.kernels import convolution, convolution_geometry, convolution_transpose, depthwise
 from gossamer.kernels.depthwise import Patch
@@ -29,7 +28,7 @@ def test_convolution(case: cases.Case) -> None:
 
 @pytest.mark.parametrize("case", ORACLED, ids=str)
 def test_reference_agrees_with_onnxruntime(case: cases.Case) -> None:
-    """What the cases call right is right. onnxruntime's reading of output_shape without SAME_UPPER is the text's, too."""
+    """What the cases call right is right."""
     (want,) = harness.ort(*case.model())
     harness.assert_close(case.want(), want, case.reduction)
 
@@ -66,7 +65,11 @@ def test_small_tiles_give_the_same(name: str, domain: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize(
     "case",
-    [c for c in (*cases.PLAIN, *cases.DEPTHWISE, *cases.TRANSPOSED) if c.name in ("3x3", "few_channels", "3d", "pointwise", "depthwise")],
+    [
+        c
+        for c in (*cases.PLAIN, *cases.DEPTHWISE, *cases.TRANSPOSED)
+        if c.name in ("3x3", "few_channels", "3d", "pointwise", "depthwise")
+    ],
     ids=str,
 )
 def test_64_bit_offsets_give_the_same(case: cases.Case, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +87,9 @@ def test_an_empty_batch_gives_an_empty_result(name: str) -> None:
     dataclasses.replace(case, x=(0, *case.x[1:])).check("interpreter")
 
 
-@pytest.mark.parametrize("case", [c for c in (*cases.PLAIN, *cases.TRANSPOSED) if c.name in ("groups", "3x3_stride_2")], ids=str)
+@pytest.mark.parametrize(
+    "case", [c for c in (*cases.PLAIN, *cases.TRANSPOSED) if c.name in ("groups", "3x3_stride_2")], ids=str
+)
 def test_what_is_not_in_the_window_does_not_matter(case: cases.Case) -> None:
     """NaN and infinities reach only the outputs that see them: neither other groups nor taps that do not exist."""
     x, w, b = case.inputs()
@@ -93,7 +98,9 @@ def test_what_is_not_in_the_window_does_not_matter(case: cases.Case) -> None:
     types = [(harness.tensor_type(x), (y := case.want()).shape)]
     if case.domain:
         types, x = [(types[0][0], cases.channels_last(y).shape)], cases.channels_last(x)
-    (got,) = harness.run_node(case.op_type, [x, w, b], case.attributes, domain=case.domain, constants=(1, 2), output_types=types)
+    (got,) = harness.run_node(
+        case.op_type, [x, w, b], case.attributes, domain=case.domain, constants=(1, 2), output_types=types
+    )
     clean = np.moveaxis(x, -1, 1) if case.domain else x
     compute = cases.transposed_convolution if case.transposed else cases.convolution
     reached = ~np.isfinite(compute(np.where(np.isfinite(clean), 0.0, np.nan), w.astype(np.float64), case.attributes))
@@ -138,5 +145,7 @@ def test_an_input_that_is_the_residual_too_is_not_overwritten() -> None:
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, x.shape) for name in "xy"]
     graph = helper.make_graph([node], "shared", info[:1], info[1:], [numpy_helper.from_array(w, "w")])
     imports = [helper.make_opsetid("", 21), helper.make_opsetid(cases.NHWC, 1)]
-    program, _ = harness.lower_model(helper.make_model(graph, opset_imports=imports, ir_version=10), Target.named("interpreter"))
+    program, _ = harness.lower_model(
+        helper.make_model(graph, opset_imports=imports, ir_version=10), Target.named("interpreter")
+    )
     assert [launch.inplace for launch in program.launches] == [()]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from cases import matmul as cases
-
 from gossamer.kernels import gemm
 from gossamer.kernels.gemm_tiles import Strip, Tiles
 

@@ -9,7 +9,6 @@ import pytest
 from cases.node_case import NodeCase
 from cases.reduction import CASES, case
 from cases.references import floats
-
 from gossamer.errors import UnsupportedModel
 from gossamer.kernels import reduction
 from gossamer.kernels.reduction_geometry import Geometry, Tile, runs_of, splits_for, tile_for
@@ -23,7 +22,9 @@ def test_reduction(node: NodeCase) -> None:
 
 @pytest.mark.parametrize("op", ["Sum", "Mean", "Max", "Prod", "L2", "LogSum", "LogSumExp"])
 @pytest.mark.parametrize(("shape", "axes"), [((2, 500), (1,)), ((300, 3), (0,)), ((20, 3, 20), (0, 2))], ids=str)
-def test_split_rows_give_the_same(op: str, shape: tuple[int, ...], axes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_split_rows_give_the_same(
+    op: str, shape: tuple[int, ...], axes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Small tiles, and more parts than the last one has elements for."""
     monkeypatch.setattr(reduction, "tile_for", lambda *_, **__: Tile(2, 16, 2))
     monkeypatch.setattr(reduction, "splits_for", lambda geometry, *_: 7 if geometry.steps > 100 else 1)

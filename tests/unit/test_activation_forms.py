@@ -13,7 +13,8 @@ from gossamer.model.passes import infer_shapes
 from our_operators import parse
 
 NUMBERS = {
-    "half": 0.5, "one": 1.0, "two": 2.0, "three": 3.0, "six": 6.0, "zero": 0.0, "sixth": 1 / 6, "root2": 2**0.5, "rroot2": 0.5**0.5,
+    "half": 0.5, "one": 1.0, "two": 2.0, "three": 3.0, "six": 6.0, "zero": 0.0, "sixth": 1 / 6,
+    "root2": 2**0.5, "rroot2": 0.5**0.5,
     "cubic": 0.044715, "slope": 0.7978845608, "quick": 1.702, "low": -1.5,
 }  # fmt: skip
 
@@ -76,9 +77,11 @@ def in_half_precision(model: onnx.ModelProto) -> onnx.ModelProto:
     ("h = Mul (c, half) d = Mul (c, rroot2) e = Erf (d) a = Add (one, e) y = Mul (h, a)", ("gelu",)),
     ('y = Gelu <approximate = "tanh"> (c)', ("gelu_tanh",)),
     ("y = com.microsoft.FastGelu (c)", ("gelu_tanh",)),
-    ("p = Pow (c, three) k = Mul (p, cubic) i = Add (c, k) j = Mul (i, slope) t = Tanh (j) a = Add (t, one) h = Mul (c, half) y = Mul (h, a)",
+    ("p = Pow (c, three) k = Mul (p, cubic) i = Add (c, k) j = Mul (i, slope) t = Tanh (j) a = Add (t, one)"
+     "h = Mul (c, half) y = Mul (h, a)",
      ("gelu_tanh",)),
-    ("q = Mul (c, c) p = Mul (q, c) k = Mul (cubic, p) i = Add (k, c) j = Mul (slope, i) t = Tanh (j) a = Add (one, t) h = Mul (a, half) y = Mul (c, h)",
+    ("q = Mul (c, c) p = Mul (q, c) k = Mul (cubic, p) i = Add (k, c) j = Mul (slope, i) t = Tanh (j) a = Add (one, t)"
+     "h = Mul (a, half) y = Mul (c, h)",
      ("gelu_tanh",)),
 ])  # fmt: skip
 def test_recognised(body, kind):
@@ -87,17 +90,20 @@ def test_recognised(body, kind):
     assert (activation.kind, *activation.parameters) == kind
 
 
-@pytest.mark.parametrize("body", [
-    "y = Neg (c)",
-    "y = Mul (c, two)",
-    "y = Add (c, c)",
-    "s = Sigmoid (c) t = Mul (s, c) y = Mul (t, c)",
-    "h = HardSigmoid (c) y = Mul (c, h)",  # 0.2 x + 0.5 is no hard swish
-    "d = Div (c, two) e = Erf (d) a = Add (e, one) m = Mul (c, a) y = Mul (m, half)",
-    "y = Div (one, c)",
-    "y = Pow (c, half)",
-    "t = Add (c, three) y = Clip (t, zero, six)",  # shifted
-])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = Neg (c)",
+        "y = Mul (c, two)",
+        "y = Add (c, c)",
+        "s = Sigmoid (c) t = Mul (s, c) y = Mul (t, c)",
+        "h = HardSigmoid (c) y = Mul (c, h)",  # 0.2 x + 0.5 is no hard swish
+        "d = Div (c, two) e = Erf (d) a = Add (e, one) m = Mul (c, a) y = Mul (m, half)",
+        "y = Div (one, c)",
+        "y = Pow (c, half)",
+        "t = Add (c, three) y = Clip (t, zero, six)",  # shifted
+    ],
+)
 def test_not_recognised(body):
     assert found(body) is None
 
@@ -114,7 +120,11 @@ def test_rounding_of_the_constants_to_fp16_is_forgiven():
 
 def test_a_shorter_one_is_found_where_the_longer_is_none():
     """The scale after the sigmoid is nobody's activation; the sigmoid is."""
-    model = load(parse("g (float[2] x) => (float[2] y) <float two = {2.0}> { c = Identity (x) s = Sigmoid (c) y = Mul (s, two) }"))
+    model = load(
+        parse(
+            "g (float[2] x) => (float[2] y) <float two = {2.0}> { c = Identity (x) s = Sigmoid (c) y = Mul (s, two) }"
+        )
+    )
     infer_shapes(model)
     match = activation_after(next(iter(model.graph)).outputs[0])
     assert match is not None

@@ -58,10 +58,8 @@ def _host_call(model: ir.Model, group: list[PlacedNode], readers: dict[str, set[
             kept.add(value.name or "")
             buffer_or_dynamic(value, scope)
     call = cpu.pack(nodes, model, kept)
-    for node in nodes:
-        for value in node.inputs:
-            if value is not None:
-                buffer_or_dynamic(value, scope)
+    for read in (value for node in nodes for value in cpu.values_read(node)):
+        buffer_or_dynamic(read, scope)
     return call
 
 

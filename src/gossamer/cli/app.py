@@ -18,6 +18,9 @@ import typer
 from gossamer import settings
 from gossamer.errors import GossamerError, InvalidArgument, NoSuchFile
 
+USAGE_ERRORS = (InvalidArgument, NoSuchFile)
+"""What a caller can mend on the command line."""
+
 app = typer.Typer(
     name="gossamer",
     help="Run ONNX models on NVIDIA GPUs with nothing from NVIDIA but the driver.",
@@ -228,7 +231,7 @@ def main() -> None:
             app(prog_name="gossamer")
     except GossamerError as error:
         _show_error(error, "\n".join((str(error), *getattr(error, "__notes__", ()))))
-        sys.exit(2 if isinstance(error, InvalidArgument | NoSuchFile) else 1)
+        sys.exit(2 if isinstance(error, USAGE_ERRORS) else 1)
     except ModuleNotFoundError as error:
         from gossamer.cli.doctor import command_for
 

@@ -37,11 +37,11 @@ KINDS = (
 
 @triton.jit
 def activate(x, KIND: tl.constexpr, alpha, beta):
-    """KIND(x; alpha, beta) of an fp32 or fp64 tensor of any shape, in its type. NaN gives NaN, but 0 of thresholded_relu.
+    """KIND(x; alpha, beta) of an fp32 or fp64 tensor of any shape, in its type. NaN gives NaN (thresholded_relu: 0).
 
     clip: alpha ≤ y ≤ beta. leaky_relu: alpha x below zero. thresholded_relu: x above alpha, else 0. elu, celu: alpha as
-    ONNX has it. selu: beta (x or alpha (eˣ − 1)). hard_sigmoid: alpha x + beta within 0 … 1. silu: x sigmoid(alpha x). affine_relu,
-    affine_hard_swish: alpha f(x) + beta.
+    ONNX has it. selu: beta (x or alpha (eˣ − 1)). hard_sigmoid: alpha x + beta within 0 … 1. silu: x sigmoid(alpha x).
+    affine_relu, affine_hard_swish: alpha f(x) + beta.
     """
     if KIND == "none":
         return x

@@ -1,8 +1,8 @@
 """Conv and its fused forms: which kernel computes a convolution.
 
-`gossamer::FusedConv(X, W, B?, Z?)` is activation(conv(X, W) + B + Z): Conv's attributes, Z of the output's shape, `activation` a
-kind of `kernels.activations` and `activation_params` its parameters. In the domain `gossamer.nhwc` activations are N,
-spatial…, C, except X where `x_channels_first` is 1.
+`gossamer::FusedConv(X, W, B?, Z?)` is activation(conv(X, W) + B + Z): Conv's attributes, Z of the output's shape,
+`activation` a kind of `kernels.activations` and `activation_params` its parameters. In the domain `gossamer.nhwc`
+activations are N, spatial…, C, except X where `x_channels_first` is 1.
 """
 
 from __future__ import annotations
@@ -65,7 +65,12 @@ def is_depthwise(convolution: Convolution) -> bool:
 
 
 def _convolve(
-    node: Node, target: Target, convolution: Convolution, epilogue: Epilogue, filters: Buffer, tiles: Tiles | None = None
+    node: Node,
+    target: Target,
+    convolution: Convolution,
+    epilogue: Epilogue,
+    filters: Buffer,
+    tiles: Tiles | None = None,
 ) -> tuple[Call, ...]:
     extents = extents_of(convolution)
     tiles = tiles or choose_convolution_tiles(extents, node.x.dtype, target)

@@ -29,7 +29,7 @@ CONTRIB_ACTIVATIONS = {
     "Softplus": ("softplus", (0.0, 0.0)),
     "Softsign": ("softsign", (0.0, 0.0)),
 }
-"""com.microsoft::FusedConv's activations, by their ONNX names: kind and the parameters that hold where none are given."""
+"""com.microsoft::FusedConv's activations, by ONNX names: kind, and the parameters that hold where none are given."""
 
 
 @triton.jit
@@ -37,7 +37,7 @@ def split_k_epilogue_kernel(
     partial_ptr, bias_ptr, z_ptr, y_ptr, size, n_channels, channel_stride, alpha, beta,
     KIND: tl.constexpr, SPLITS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """y[i] = KIND(Σₛ partial[s, i] + bias[channel(i)] + z[i]; alpha, beta), channel(i) = i / channel_stride mod n_channels."""
+    """y[i] = KIND(Σₛ partial[s, i] + bias[i / channel_stride mod n_channels] + z[i]; alpha, beta)."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     if WIDE:
         at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
@@ -85,7 +85,9 @@ def epilogue_of(node: Node) -> Epilogue | Refusal:
     return Epilogue(node.input(2), node.input(3), kind, (float(alpha), float(beta)))
 
 
-def add_partial_sums(partial: Buffer, splits: int, epilogue: Epilogue, y: Buffer, layout: Activations, target: Target) -> Launch:
+def add_partial_sums(
+    partial: Buffer, splits: int, epilogue: Epilogue, y: Buffer, layout: Activations, target: Target
+) -> Launch:
     """partial[splits, …y's shape] → y, with the epilogue. layout: y's."""
     block = 65536 if target.interpreted else 512 if y.size < 2048 * target.sm_count else 2048
     return launch(

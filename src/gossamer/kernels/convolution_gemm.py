@@ -1,8 +1,8 @@
 """Convolution as an implicit matrix product: rows are output pixels, columns output channels, K is taps × channels.
 
-The window's elements are gathered while they are multiplied, so no im2col matrix exists; any layout, stride, dilation and
-padding is arithmetic on addresses. Products of few tiles split K. A transposed convolution is, for each phase of its
-stride, such a convolution with fewer taps: see `convolution_transpose`.
+The window's elements are gathered while they are multiplied, so no im2col matrix exists; any layout, stride, dilation
+and padding is arithmetic on addresses. Products of few tiles split K. A transposed convolution is, for each phase of
+its stride, such a convolution with fewer taps: see `convolution_transpose`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def window_tile(
 ):  # fmt: skip
     """The inputs that block `step` of K multiplies, for every pixel of the tile: zero outside the image.
 
-    taps_here: how many taps there are, where they may be fewer than KERNEL says. x_rows, d, h, w: address and coordinates of each pixel's first tap. FLAT: the channels, where K runs across taps.
+    x_rows, d, h, w: address and coordinates of each pixel's first tap. taps_here: how many taps there are, where they
+    may be fewer than KERNEL says. FLAT: the channels, where K runs across taps.
     """
     if FLAT > 0:
         index = step * BLOCK_K + k
@@ -61,19 +62,20 @@ def window_tile(
 
 @triton.jit
 def convolution_kernel(
-    x_ptr, w_ptr, bias_ptr, z_ptr, y_ptr, phases_ptr, n_pixels, n_channels, n_outputs, n_groups, steps, chunks, split_stride,
-    x_strides, x_channel_stride, x_extents, y_strides, y_channel_stride, y_extents, cells, strides, pads, dilations,
-    alpha, beta, KERNEL: tl.constexpr, RANK: tl.constexpr, FLAT: tl.constexpr, PADDED: tl.constexpr, PARTIAL: tl.constexpr,
-    WIDE: tl.constexpr, PIXELS_INNER: tl.constexpr, X_ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, KIND: tl.constexpr,
-    MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, SPLITS: tl.constexpr,
+    x_ptr, w_ptr, bias_ptr, z_ptr, y_ptr, phases_ptr, n_pixels, n_channels, n_outputs, n_groups, steps, chunks,
+    split_stride, x_strides, x_channel_stride, x_extents, y_strides, y_channel_stride, y_extents, cells, strides, pads,
+    dilations, alpha, beta, KERNEL: tl.constexpr, RANK: tl.constexpr, FLAT: tl.constexpr, PADDED: tl.constexpr,
+    PARTIAL: tl.constexpr, WIDE: tl.constexpr, PIXELS_INNER: tl.constexpr, X_ALIGN: tl.constexpr,
+    Y_ALIGN: tl.constexpr, KIND: tl.constexpr, MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, SPLIT: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """y[n, k, o] = KIND(Σ over taps, c of x[n, c, o · strides − pads + tap · dilations] · w[k, tap, c] + bias[k] + z[n, k, o]).
+    """y[n,k,o] = KIND(Σ over taps, c of x[n,c, o · strides − pads + tap · dilations] · w[k,tap,c] + bias[k] + z[n,k,o])
 
-    Filters are packed (`convolution_weights`). Strides, n_channels and n_outputs are in units of X_ALIGN and Y_ALIGN elements.
-    cells: extents of the output that pixels are numbered over. phases_ptr: for a transposed convolution nine integers per
-    phase: input coordinate of the first tap of cell 0, output coordinate of cell 0, and how many taps exist. Cell c of a
-    phase is then output c · strides + that coordinate. With SPLITS > 1, y[s] is the plain sum over the s-th part of K.
+    Filters are packed (`convolution_weights`). Strides, n_channels and n_outputs are in units of X_ALIGN and Y_ALIGN
+    elements. cells: extents of the output that pixels are numbered over. phases_ptr: for a transposed convolution nine
+    integers per phase: input coordinate of the first tap of cell 0, output coordinate of cell 0, and how many taps
+    exist. Cell c of a phase is output c · strides + that coordinate. With SPLIT, y[s] is the plain sum over the s-th
+    part of K.
     """
     columns = tl.cdiv(n_outputs * Y_ALIGN, BLOCK_N)
     tile = tl.program_id(0)
@@ -88,7 +90,11 @@ def convolution_kernel(
     else:
         here = phases_ptr + phase * 9
         d, h, w = z + tl.load(here), p + tl.load(here + 1), q + tl.load(here + 2)
-        z, p, q = z * strides[0] + tl.load(here + 3), p * strides[1] + tl.load(here + 4), q * strides[2] + tl.load(here + 5)
+        z, p, q = (
+            z * strides[0] + tl.load(here + 3),
+            p * strides[1] + tl.load(here + 4),
+            q * strides[2] + tl.load(here + 5),
+        )
         kept &= (z < y_extents[0]) & (p < y_extents[1]) & (q < y_extents[2])
         taps_here = (tl.load(here + 6), tl.load(here + 7), tl.load(here + 8))
     x_rows = x_ptr + group.to(tl.int64) * (n_channels * X_ALIGN) * x_channel_stride
@@ -99,20 +105,23 @@ def convolution_kernel(
     w_rows = w_ptr + filter_row.to(tl.int64) * (steps * BLOCK_K)
     k = tl.arange(0, BLOCK_K).to(tl.int64) if WIDE else tl.arange(0, BLOCK_K)
     first, last = 0, steps
-    if SPLITS > 1:
-        first = tl.program_id(1) * tl.cdiv(steps, SPLITS)
-        last = tl.minimum(first + tl.cdiv(steps, SPLITS), steps)
+    if SPLIT:
+        share = tl.cdiv(steps, tl.num_programs(1))
+        first = tl.program_id(1) * share
+        last = tl.minimum(first + share, steps)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float64 if x_ptr.dtype.element_ty == tl.float64 else tl.float32)
     for step in range(first, last):
         if PIXELS_INNER:
             x = tl.trans(window_tile(
-                x_rows[None, :], d[None, :], h[None, :], w[None, :], step, k[:, None], x_strides, x_channel_stride, x_extents,
-                dilations, taps_here, n_channels, chunks, KERNEL, RANK, FLAT, PADDED, PARTIAL, WIDE, X_ALIGN, BLOCK_K,
+                x_rows[None, :], d[None, :], h[None, :], w[None, :], step, k[:, None], x_strides, x_channel_stride,
+                x_extents, dilations, taps_here, n_channels, chunks, KERNEL, RANK, FLAT, PADDED, PARTIAL, WIDE,
+                X_ALIGN, BLOCK_K,
             ))  # fmt: skip
         else:
             x = window_tile(
-                x_rows[:, None], d[:, None], h[:, None], w[:, None], step, k[None, :], x_strides, x_channel_stride, x_extents,
-                dilations, taps_here, n_channels, chunks, KERNEL, RANK, FLAT, PADDED, PARTIAL, WIDE, X_ALIGN, BLOCK_K,
+                x_rows[:, None], d[:, None], h[:, None], w[:, None], step, k[None, :], x_strides, x_channel_stride,
+                x_extents, dilations, taps_here, n_channels, chunks, KERNEL, RANK, FLAT, PADDED, PARTIAL, WIDE,
+                X_ALIGN, BLOCK_K,
             )  # fmt: skip
         filters = tl.load(w_rows[None, :] + (step * BLOCK_K + k)[:, None])
         acc = multiply_tiles(x, filters, acc, MULTIPLY, UPCAST)
@@ -120,7 +129,7 @@ def convolution_kernel(
     at = pixel_offset(image, z, p, q, y_strides, Y_ALIGN)[:, None]
     at += (channel.to(tl.int64) if WIDE else channel)[None, :] * y_channel_stride
     mask = kept[:, None] & inner[None, :]
-    if SPLITS > 1:
+    if SPLIT:
         at += tl.program_id(1).to(tl.int64) * split_stride
     else:
         acc = finish(acc, channel[None, :], inner[None, :], at, mask, bias_ptr, z_ptr, alpha, beta, KIND)
@@ -129,8 +138,8 @@ def convolution_kernel(
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """How a transposed convolution's output falls into interleaved parts. cells: extents of one part. table: the constant
-    that `convolution_kernel` reads. strides: of the output."""
+    """How a transposed convolution's output falls into interleaved parts. cells: extents of one part. strides: of the
+    output. table: the constant that `convolution_kernel` reads."""
 
     count: int
     cells: tuple[int, int, int]
@@ -153,7 +162,13 @@ def padded_channels(extents: Extents, block_k: int) -> tuple[int, int]:
 
 
 def convolve(
-    node: Node, target: Target, convolution: Convolution, epilogue: Epilogue, tiles: Tiles, filters: Buffer, phases: Phases | None = None
+    node: Node,
+    target: Target,
+    convolution: Convolution,
+    epilogue: Epilogue,
+    tiles: Tiles,
+    filters: Buffer,
+    phases: Phases | None = None,
 ) -> tuple[Call, ...]:
     """The launches of a convolution with packed `filters`. With phases, `convolution.window` is that of one phase."""
     x, y = node.x, node.y
@@ -223,7 +238,7 @@ def _reduction(convolution: Convolution, tiles: Tiles) -> dict[str, Any]:
         "chunks": cdiv(convolution.channels, tiles.block_k),
         "FLAT": convolution.channels if extents.flat else 0,
         "PARTIAL": extents.reduction % tiles.block_k != 0,
-        "SPLITS": tiles.splits,
+        "SPLIT": tiles.splits > 1,
         "BLOCK_M": tiles.block_m,
         "BLOCK_N": tiles.block_n,
         "BLOCK_K": tiles.block_k,

@@ -129,8 +129,12 @@ class Convolution:
     def padded(self) -> bool:
         """Whether some window reaches beyond the input."""
         window = self.window
-        axes = zip(window.kernel, window.strides, window.pads, window.dilations, self.x.extents, self.y.extents, strict=True)
-        return any(pad > 0 or (out - 1) * step - pad + (taps - 1) * gap >= size for taps, step, pad, gap, size, out in axes)
+        axes = zip(
+            window.kernel, window.strides, window.pads, window.dilations, self.x.extents, self.y.extents, strict=True
+        )
+        return any(
+            pad > 0 or (out - 1) * step - pad + (taps - 1) * gap >= size for taps, step, pad, gap, size, out in axes
+        )
 
     def simplified(self) -> Convolution:
         """The same convolution with as few dimensions as it needs."""

@@ -17,15 +17,14 @@ def pixel_coordinates(pixel, extents, RANK: tl.constexpr):
     zero = tl.zeros_like(pixel)
     if RANK == 0:
         return pixel, zero, zero, zero
-    elif RANK == 1:
+    if RANK == 1:
         return pixel // extents[2], zero, zero, pixel % extents[2]
-    elif RANK == 2:
+    if RANK == 2:
         line = pixel // extents[2]
         return line // extents[1], zero, line % extents[1], pixel % extents[2]
-    else:
-        line = pixel // extents[2]
-        sheet = line // extents[1]
-        return sheet // extents[0], sheet % extents[0], line % extents[1], pixel % extents[2]
+    line = pixel // extents[2]
+    sheet = line // extents[1]
+    return sheet // extents[0], sheet % extents[0], line % extents[1], pixel % extents[2]
 
 
 @triton.jit

@@ -1,17 +1,19 @@
 """ConvTranspose and its fused form.
 
-Output o and input i meet at tap r where o + pad − r · dilation = i · stride. Outputs that are equal modulo the stride (a phase)
-see the same taps, and within a phase a transposed convolution is a plain one of stride 1 that steps backwards through the
-input. All phases run in one launch of `convolution_kernel`.
+Output o and input i meet at tap r where o + pad − r · dilation = i · stride. Outputs that are equal modulo the stride
+(a phase) see the same taps, and within a phase a transposed convolution is a plain one of stride 1 that steps backwards
+through the input. All phases run in one launch of `convolution_kernel`.
 
 `gossamer::FusedConvTranspose(X, W, B?, Z?)` is activation(convtranspose(X, W) + B + Z), like `gossamer::FusedConv`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
-from math import gcd
+from math import gcd, prod
 
 import numpy as np
 
@@ -25,6 +27,9 @@ from gossamer.kernels.gemm_tiles import cdiv
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, FUSED, Node
 from gossamer.program import Refusal, Target
+
+MAX_PHASES = 4096
+"""Output elements between which no tap repeats; each phase is a slice of the grid and a packed filter."""
 
 
 @lowers("ConvTranspose")
@@ -41,6 +46,8 @@ def lower_conv_transpose(node: Node, target: Target) -> Lowered:
         return epilogue
     assert filters is not None
     convolution, axes = _phased(node)
+    if prod(axis.stride for axis in axes) > MAX_PHASES:
+        return Refusal(f"{node.op_type} with strides {tuple(axis.stride for axis in axes)} has too many phases")
     extents = extents_of(convolution)
     tiles = choose_convolution_tiles(extents, node.x.dtype, target)
     per_tap, row = padded_channels(extents, tiles.block_k)
@@ -48,7 +55,9 @@ def lower_conv_transpose(node: Node, target: Target) -> Lowered:
     kernel = axes[0].kernel * axes[1].kernel * axes[2].kernel
     packing = Packing(extents.groups, extents.channels, extents.outputs, kernel, taps, per_tap, row, transposed=True)
     packed, packing_calls = packed_filters(node, filters, packing, target)
-    return packing_calls + convolve(node, target, convolution, epilogue, tiles, packed, _phases(node, axes, convolution.y.extents))
+    return packing_calls + convolve(
+        node, target, convolution, epilogue, tiles, packed, _phases(node, axes, convolution.y.extents)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,18 +113,19 @@ def _axes(node: Node, kernel: tuple[int, ...], x: Triple, y: Triple) -> tuple[Ax
     strides = triple(node.attribute("strides", (1,) * spatial), 1)
     dilations = triple(node.attribute("dilations", (1,) * spatial), 1)
     extra = triple(node.attribute("output_padding", (0,) * spatial), 0)
-    mode, given = node.attribute("auto_pad", "NOTSET"), node.attribute("pads", (0,) * 2 * spatial)
-    pads = triple(given[:spatial], 0)
-    if mode in ("SAME_UPPER", "SAME_LOWER") or node.attribute("output_shape", ()):
-        # ONNX: what the full result has beyond the output's extents is cut off, by halves.
-        full = [(size - 1) * stride + more + (taps - 1) * gap + 1
-                for size, stride, more, taps, gap in zip(x, strides, extra, kernels, dilations, strict=True)]  # fmt: skip
-        totals = [max(0, have - want) for have, want in zip(full, y, strict=True)]
-        pads = triple([total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in totals], 0)
-    elif mode == "VALID":
-        pads = (0, 0, 0)
+    sizes = zip(x, strides, extra, kernels, dilations, strict=True)
+    full = [(size - 1) * stride + more + (taps - 1) * gap + 1 for size, stride, more, taps, gap in sizes]
+    pads = _begin_pads(node, [max(0, have - want) for have, want in zip(full, y, strict=True)])
     depth, rows, columns = map(Axis, kernels, strides, dilations, pads)
     return depth, rows, columns
+
+
+def _begin_pads(node: Node, beyond: Sequence[int]) -> Triple:
+    """What is cut off before output 0. beyond: how much longer the full result is than the output."""
+    mode, pads = node.attribute("auto_pad", "NOTSET"), node.attribute("pads", ())
+    if mode in ("SAME_UPPER", "SAME_LOWER") or node.attribute("output_shape", ()):
+        return triple([total // 2 if mode == "SAME_UPPER" else total - total // 2 for total in beyond], 0)
+    return (0, 0, 0) if mode == "VALID" else triple(pads[: len(pads) // 2], 0)
 
 
 def _phase_numbers(axes: tuple[Axis, Axis, Axis]) -> list[Triple]:
@@ -124,9 +134,10 @@ def _phase_numbers(axes: tuple[Axis, Axis, Axis]) -> list[Triple]:
     return list(product(range(depth.stride), range(rows.stride), range(columns.stride)))
 
 
+@lru_cache
 def _tap_table(axes: tuple[Axis, Axis, Axis]) -> tuple[tuple[int, ...], ...]:
     """For each phase, which tap of the whole filter each tap of its window is; -1 where the window has one too many."""
-    depth, rows, columns = axes
+    _, rows, columns = axes
 
     def of(t: int, r: int, s: int) -> int:
         return -1 if -1 in (t, r, s) else (t * rows.kernel + r) * columns.kernel + s
@@ -135,19 +146,22 @@ def _tap_table(axes: tuple[Axis, Axis, Axis]) -> tuple[tuple[int, ...], ...]:
         taps = axis.taps(phase)
         return taps + (-1,) * (axis.most_taps - len(taps))
 
+    return tuple(tuple(of(*taps) for taps in product(*map(window, axes, phases))) for phases in _phase_numbers(axes))
+
+
+@lru_cache
+def _phase_table(axes: tuple[Axis, Axis, Axis]) -> tuple[tuple[int, ...], ...]:
+    """For each phase, along each axis: the first input, the first output, and how many taps it has."""
     return tuple(
-        tuple(of(*taps) for taps in product(*map(window, axes, phases))) for phases in _phase_numbers(axes)
+        (*map(Axis.origin, axes, phases), *phases, *(len(taps) for taps in map(Axis.taps, axes, phases)))
+        for phases in _phase_numbers(axes)
     )
 
 
 def _phases(node: Node, axes: tuple[Axis, Axis, Axis], y: Triple) -> Phases:
-    rows = tuple(
-        (*(axis.origin(phase) for axis, phase in zip(axes, phases, strict=True)), *phases,
-         *(len(axis.taps(phase)) for axis, phase in zip(axes, phases, strict=True)))
-        for phases in _phase_numbers(axes)
-    )  # fmt: skip
-    table = np.array(rows, np.int32)
-    constant = node.constant_buffer(f"convolution phases {rows}", table.shape, "int32", lambda: table)
+    rows = _phase_table(axes)
+    shape = (len(rows), 9)
+    constant = node.constant_buffer(f"convolution phases {axes}", shape, "int32", lambda: np.array(rows, np.int32))
     depth, height, width = axes
     strides = (depth.stride, height.stride, width.stride)
     cells = (cdiv(y[0], strides[0]), cdiv(y[1], strides[1]), cdiv(y[2], strides[2]))

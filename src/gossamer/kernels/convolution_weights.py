@@ -1,7 +1,7 @@
 """Filters as the implicit-GEMM kernel reads them: one row per output channel, taps outside, channels inside.
 
-A row is reduced in blocks, so each tap's channels are padded with zeros to whole blocks, or, where channels are few, only the
-row as a whole. Constant filters are packed once, when they are uploaded; others by a kernel each time.
+A row is reduced in blocks, so each tap's channels are padded with zeros to whole blocks, or, where channels are few,
+only the row as a whole. Constant filters are packed once, when they are uploaded; others by a kernel each time.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ def pack_filters_kernel(
     tap, c = column // padded_channels, column % padded_channels
     mask = (at < size) & (tap < n_taps) & (c < n_channels)
     source = tl.load(taps_ptr + phase * n_taps + tap, mask=mask, other=-1)
-    if TRANSPOSED:
-        line = (k // n_outputs * n_channels + c) * n_outputs + k % n_outputs
-    else:
-        line = k * n_channels + c
+    line = (k // n_outputs * n_channels + c) * n_outputs + k % n_outputs if TRANSPOSED else k * n_channels + c
     value = tl.load(w_ptr + line * source_taps + source, mask=mask & (source >= 0), other=0.0)
     tl.store(packed_ptr + at, value, mask=at < size)
 
@@ -45,9 +42,9 @@ def pack_filters_kernel(
 class Packing:
     """A layout of packed filters.
 
-    groups, channels, outputs: of one group. source_taps: how many taps the filter has. taps: for each phase, which of them
-    each packed tap is; -1 for none. padded_channels: what a tap takes of a row. transposed: the source is
-    ConvTranspose's [C, K / groups, taps].
+    channels, outputs: of one group. source_taps: how many taps the filter has. taps: for each phase, which of them each
+    packed tap is; -1 for none. padded_channels: what a tap takes of a row. transposed: the source is ConvTranspose's
+    [C, K / groups, taps].
     """
 
     groups: int

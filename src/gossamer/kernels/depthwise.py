@@ -42,15 +42,16 @@ def add_tap(
 
 @triton.jit
 def depthwise_kernel(
-    x_ptr, w_ptr, bias_ptr, z_ptr, y_ptr, n_pixels, n_outputs, x_strides, x_channel_stride, x_extents, y_strides, y_channel_stride,
-    y_extents, w_tap_stride, w_channel_stride, strides, pads, dilations, alpha, beta,
+    x_ptr, w_ptr, bias_ptr, z_ptr, y_ptr, n_pixels, n_outputs, x_strides, x_channel_stride, x_extents, y_strides,
+    y_channel_stride, y_extents, w_tap_stride, w_channel_stride, strides, pads, dilations, alpha, beta,
     KERNEL: tl.constexpr, RANK: tl.constexpr, PADDED: tl.constexpr, WIDE: tl.constexpr, UNROLLED: tl.constexpr,
     MULTIPLIER: tl.constexpr, X_ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, W_ALIGN: tl.constexpr, KIND: tl.constexpr,
     BLOCK_P: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """y[n, k, o] = KIND(Σ over taps of x[n, k / MULTIPLIER, o · strides − pads + tap · dilations] · w[k, tap] + bias[k] + z[n, k, o]).
+    """y[n,k,o] = KIND(Σ over taps of x[n, k / MULTIPLIER, window(o, tap)] · w[k,tap] + bias[k] + z[n,k,o]).
 
-    The strides of x, n_outputs with the strides of y, and w_tap_stride are in units of X_ALIGN, Y_ALIGN and W_ALIGN elements.
+    window(o, tap) = o · strides − pads + tap · dilations. The strides of x, n_outputs with the strides of y, and
+    w_tap_stride are in units of X_ALIGN, Y_ALIGN and W_ALIGN elements.
     """
     columns = tl.cdiv(n_outputs * Y_ALIGN, BLOCK_C)
     line = tl.program_id(0) // columns
@@ -110,7 +111,12 @@ def choose_patch(pixels: int, channels: int, itemsize: int, channels_last: bool,
 
 
 def convolve_depthwise(
-    node: Node, target: Target, convolution: Convolution, epilogue: Epilogue, filters: Buffer, patch: Patch | None = None
+    node: Node,
+    target: Target,
+    convolution: Convolution,
+    epilogue: Epilogue,
+    filters: Buffer,
+    patch: Patch | None = None,
 ) -> tuple[Call, ...]:
     """The launch of a convolution whose groups have one input channel. filters: ONNX's [K, 1, taps…]."""
     x, y, window = convolution.x, convolution.y, convolution.window
@@ -158,7 +164,7 @@ def convolve_depthwise(
 
 
 def _by_tap(node: Node, filters: Buffer, taps: int, channels: int) -> tuple[Buffer, tuple[int, int]]:
-    """The filters with channels contiguous, and their strides (tap, channel); as they are where they are not constant."""
+    """The filters with channels contiguous, and their strides (tap, channel); as they are if they are not constant."""
     if taps == 1 or not node.is_constant(filters):
         return filters, (1, taps)
 

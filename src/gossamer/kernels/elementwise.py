@@ -1,8 +1,8 @@
 """Elementwise operators: one kernel that evaluates a straight-line program of steps (`model/steps`).
 
-Bandwidth is the bar. Dimensions are merged as far as all operands allow, so that the common cases, equal shapes and one value per
-channel, have one or two; operands of the output's shape are addressed without any index arithmetic; scalar constants are
-launch parameters, so that kernels that differ only in them are one.
+Bandwidth is the bar. Dimensions are merged as far as all operands allow, so that the common cases, equal shapes and one
+value per channel, have one or two; operands of the output's shape are addressed without any index arithmetic; scalar
+constants are launch parameters, so that kernels that differ only in them are one.
 """
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ def elementwise_kernel(
     RAGGED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """outputs[j][i] = value RESULTS[j] of the program STEPS on the inputs' elements at i, for the n elements of a dense output.
+    """outputs[j][i] = value RESULTS[j] of the program STEPS on the inputs at i, for all n elements of dense outputs.
 
-    extents: (extent, magic, shift) of each dimension but the first. LAYOUTS: for each input ("dense", ()), laid out as the outputs,
-    ("scalar", ()), or ("strided", pairs (dimension, position in strides) of the dimensions it moves in). STEPS: see `evaluate`. VECTOR: a power of two
-    that divides the last extent. WIDE: offsets pass 2³¹. RAGGED: n is no multiple of 16.
+    extents: (extent, magic, shift) of each dimension but the first. LAYOUTS: for each input ("dense", ()), laid out as
+    the outputs, ("scalar", ()), or ("strided", pairs (dimension, position in strides) of the dimensions it moves in).
+    STEPS: see `evaluate`. VECTOR: a power of two that divides the last extent. WIDE: offsets pass 2³¹. RAGGED: n is no
+    multiple of 16.
     """
     first = tl.program_id(0)
     if WIDE:
@@ -57,11 +58,17 @@ def elementwise_kernel(
     i = first * BLOCK + tl.arange(0, BLOCK)
     if RAGGED:
         if (first + 1) * BLOCK <= n:
-            elementwise_block(inputs, outputs, parameters, extents, strides, i, None, LAYOUTS, STEPS, RESULTS, VECTOR, WIDE, BLOCK)
+            elementwise_block(
+                inputs, outputs, parameters, extents, strides, i, None, LAYOUTS, STEPS, RESULTS, VECTOR, WIDE, BLOCK
+            )
         else:
-            elementwise_block(inputs, outputs, parameters, extents, strides, i, i < n, LAYOUTS, STEPS, RESULTS, VECTOR, WIDE, BLOCK)
+            elementwise_block(
+                inputs, outputs, parameters, extents, strides, i, i < n, LAYOUTS, STEPS, RESULTS, VECTOR, WIDE, BLOCK
+            )
     else:
-        elementwise_block(inputs, outputs, parameters, extents, strides, i, i < n, LAYOUTS, STEPS, RESULTS, VECTOR, WIDE, BLOCK)
+        elementwise_block(
+            inputs, outputs, parameters, extents, strides, i, i < n, LAYOUTS, STEPS, RESULTS, VECTOR, WIDE, BLOCK
+        )
 
 
 @triton.jit
@@ -82,18 +89,18 @@ def elementwise_block(
 ):
     """One block of `elementwise_kernel`: the elements i where mask holds. All loads come before the first store."""
     coordinates = unravel(i, extents, VECTOR, WIDE)
-    values = ()
+    values = ()  # grows step by step
     for k in tl.static_range(len(inputs)):
-        values = values + (load(inputs[k], i, coordinates, strides, mask, LAYOUTS[k], BLOCK),)
+        values = values + (load(inputs[k], i, coordinates, strides, mask, LAYOUTS[k], BLOCK),)  # type: ignore[assignment]
     for s in tl.static_range(len(STEPS)):
-        values = values + (evaluate(STEPS[s], values, parameters, BLOCK),)
+        values = values + (evaluate(STEPS[s], values, parameters, BLOCK),)  # type: ignore[assignment]
     for j in tl.static_range(len(outputs)):
         tl.store(outputs[j] + i, values[RESULTS[j]].to(outputs[j].dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def unravel(i, extents, VECTOR: tl.constexpr, WIDE: tl.constexpr):
-    """The coordinates of row-major positions i, the last dimension's first; their contiguity is told to the compiler."""
+    """The coordinates of positions i, the last dimension's first; their contiguity is told to the compiler."""
     coordinates = ()
     rest = i
     for d in tl.static_range(len(extents) - 1, -1, -1):
@@ -105,7 +112,7 @@ def unravel(i, extents, VECTOR: tl.constexpr, WIDE: tl.constexpr):
         elif VECTOR > 1:
             coordinate = tl.max_constancy(coordinate, [VECTOR])
             quotient = tl.max_constancy(quotient, [VECTOR])
-        coordinates = coordinates + (coordinate,)
+        coordinates = coordinates + (coordinate,)  # type: ignore[assignment]
         rest = quotient
     return coordinates + (rest,)  # noqa: RUF005  # Triton has no unpacking
 
@@ -162,25 +169,29 @@ def choose_tile(n: int, target: Target) -> Tile:
 
 
 def evaluate_elementwise(
-    expression: Expression, inputs: Sequence[Source], strides: Sequence[Sequence[int]], outputs: Sequence[Buffer], target: Target
+    expression: Expression,
+    inputs: Sequence[Source],
+    strides: Sequence[Sequence[int]],
+    outputs: Sequence[Buffer],
+    target: Target,
 ) -> Launch:
     """A launch that evaluates `expression`.
 
-    strides: per input, in elements, one per dimension of the outputs (0 where the input is broadcast, any sign). outputs:
-    dense, of one shape. An input that is laid out as the outputs are may share its memory with one of them.
+    strides: per input, in elements, one per dimension of the outputs (0 where the input is broadcast, any sign).
+    outputs: dense, of one shape. An input that is laid out as the outputs are may share its memory with one of them.
     """
     shape = outputs[0].shape
     n = prod(shape)
     geometry = collapse(shape, strides) if n else Geometry((), ((),) * len(inputs))
-    layouts, moving = [], []
+    layouts: list[Layout] = []
+    moving: list[int] = []
     for steps in geometry.strides:
         layout = _layout(geometry.extents, steps, len(moving))
         layouts.append(layout)
         moving += [steps[dim] for dim, _ in layout[1]]
     tile = choose_tile(n, target)
-    farthest = max((sum((e - 1) * abs(s) for e, s in zip(geometry.extents, steps, strict=True)) for steps in geometry.strides), default=0)
-    wide = max(n, farthest) >= 2**31 - tile.block
-    steps, parameters = encode(expression)
+    wide = max(n, geometry.farthest) >= 2**31 - tile.block
+    encoded, parameters = encode(expression)
     return launch(
         elementwise_kernel,
         (-(-n // tile.block),),
@@ -194,7 +205,7 @@ def evaluate_elementwise(
         strides=tuple(moving),
         n=n,
         LAYOUTS=tuple(layouts),
-        STEPS=steps,
+        STEPS=encoded,
         RESULTS=expression.results,
         VECTOR=gcd(geometry.extents[-1], 16) if moving else 1,
         WIDE=wide,
@@ -209,6 +220,12 @@ class Geometry:
 
     extents: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
+
+    @property
+    def farthest(self) -> int:
+        """The largest offset from an input's first element, in elements."""
+        reach = (sum((e - 1) * abs(s) for e, s in zip(self.extents, steps, strict=True)) for steps in self.strides)
+        return max(reach, default=0)
 
 
 def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Geometry:
@@ -254,7 +271,8 @@ def _layout(extents: Sequence[int], strides: Sequence[int], position: int) -> La
 
 
 def _magic(divisor: int, wide: bool) -> tuple[int, int]:
-    """(magic, shift) such that x // divisor = (x · (2³² + magic)) >> (32 + shift) for 0 ≤ x < 2³². magic as a signed 32-bit integer.
+    """(magic, shift) such that x // divisor = (x · (2³² + magic)) >> (32 + shift) for 0 ≤ x < 2³². magic as a signed
+    32-bit integer.
 
     T. Granlund and P. L. Montgomery, "Division by Invariant Integers using Multiplication", 1994, figure 4.1.
     """
@@ -290,8 +308,8 @@ def _stored(step: Step) -> tuple[Number, ...]:
 def _inplace(
     expression: Expression, inputs: Sequence[Source], layouts: Sequence[Layout], outputs: Sequence[Buffer]
 ) -> tuple[tuple[Buffer, Buffer], ...]:
-    """Pairs of an output and an input it may overwrite: read in the same order, by the same threads (elements of one size), and the
-    output depends on it, so that no thread stores before the loads of the whole block."""
+    """Pairs of an output and an input it may overwrite: read in the same order, by the same threads (elements of one
+    size), and the output depends on it, so that no thread stores before the loads of the whole block."""
     pairs = []
     for output, result in zip(outputs, expression.results, strict=True):
         for index in sorted(expression.depends_on(result)):
@@ -302,16 +320,24 @@ def _inplace(
 
 
 def strided_copy(source: Buffer, offset: int, strides: Sequence[int], out: Buffer, target: Target) -> Launch:
-    """out[i, j, …] = source's element `offset` + i · strides[0] + j · strides[1] + …, in elements, converted to out's type.
+    """out[i, j, …] = source's element `offset` + i · strides[0] + j · strides[1] + …, in elements, converted to out's
+    type.
 
     Any expand, slice or transposition; for the last, `copies` has kernels that go through shared memory and are faster.
     """
-    expression = Expression(1, (Step("cast", (0,), to=out.dtype),) if out.dtype != source.dtype else (), (1 if out.dtype != source.dtype else 0,))
+    expression = Expression(
+        1,
+        (Step("cast", (0,), to=out.dtype),) if out.dtype != source.dtype else (),
+        (1 if out.dtype != source.dtype else 0,),
+    )
     return evaluate_elementwise(expression, [Address(source, offset) if offset else source], [strides], [out], target)
 
 
-def lower_expression(expression: Expression, inputs: Sequence[Buffer], outputs: Sequence[Buffer], target: Target) -> tuple[Call, ...]:
-    """The calls that give `outputs`, of one shape: views where a result is an input unchanged, and one launch for the rest."""
+def lower_expression(
+    expression: Expression, inputs: Sequence[Buffer], outputs: Sequence[Buffer], target: Target
+) -> tuple[Call, ...]:
+    """The calls that give `outputs`, of one shape: views where a result is an input unchanged, and one launch for the
+    rest."""
     calls: list[Call] = []
     rest: list[tuple[int, Buffer]] = []
     for result, output in zip(expression.results, outputs, strict=True):

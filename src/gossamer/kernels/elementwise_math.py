@@ -1,9 +1,10 @@
-"""Device functions that `triton.language` lacks or has only as fast approximations, built from operations that the compiler
-and the interpreter share.
+"""Device functions that `triton.language` lacks or has only as fast approximations, built from operations that the
+compiler and the interpreter share.
 
-They take and give fp32 or fp64 tensors. In fp32 they stay within about four units in the last place over the whole range
-(`tl.exp` alone is off by 40 at −80, and 1 − e^x or log(1 + x) written down as such lose every digit near zero). NaN goes through, and
-infinities give their limits. Products that have to be exact are made of short factors: the interpreter's `tl.fma` rounds twice.
+They take and give fp32 or fp64 tensors. In fp32 they stay within about four units in the last place over the whole
+range (`tl.exp` alone is off by 40 at −80, and 1 − e^x or log(1 + x) written down as such lose every digit near zero).
+NaN goes through, and infinities give their limits. Products that have to be exact are made of short factors: the
+interpreter's `tl.fma` rounds twice.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def with_sign_of(y, x):
 @triton.jit
 def power_of_two(n, LIKE: tl.constexpr):
     """2ⁿ in the type LIKE for integers n that leave it a normal number."""
-    if LIKE == tl.float64:
+    if LIKE == tl.float64:  # noqa: SIM300
         return ((n.to(tl.int64) + 1023) << 52).to(tl.float64, bitcast=True)
     else:
         return ((n + 127) << 23).to(tl.float32, bitcast=True)
@@ -263,13 +264,16 @@ def fmod(x, y):
         r = tl.where(r < 0.0, r + multiple, r)  # the quotient may have been rounded up to the next integer
         r = tl.where(r >= multiple, r - multiple, r)
         pending = tl.max((r >= safe).to(tl.int32), 0)
-    r = tl.where(valid, r, tl.where((d == float("inf")) & (tl.abs(x) < float("inf")), tl.abs(x).to(tl.float64), float("nan")))
+    r = tl.where(
+        valid, r, tl.where((d == float("inf")) & (tl.abs(x) < float("inf")), tl.abs(x).to(tl.float64), float("nan"))
+    )
     return with_sign_of(r.to(x.dtype), x)
 
 
 @triton.jit
 def integer_power(base, exponent):
-    """base ** exponent for integers, wrapping around; a negative exponent gives the reciprocal truncated (0, 1 or −1)."""
+    """base ** exponent for integers, wrapping around; a negative exponent gives the reciprocal truncated (0, 1 or
+    −1)."""
     one = tl.full(base.shape, 1, base.dtype)
     odd = (exponent & 1) != 0
     inverse = tl.where(base == one, one, tl.where((base == -one) & (one > -one), tl.where(odd, -one, one), one - one))

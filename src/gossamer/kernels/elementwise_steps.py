@@ -93,8 +93,8 @@ def integer_cast(x, TO: tl.constexpr):
 
 @triton.jit
 def cast(x, TO: tl.constexpr):
-    """ONNX's Cast. What ONNX leaves open is done as onnxruntime does on x86: floats out of an integer type's range are converted
-    by way of a wider integer whose lower bits remain."""
+    """ONNX's Cast. What ONNX leaves open is done as onnxruntime does on x86: floats out of an integer type's range are
+    converted by way of a wider integer whose lower bits remain."""
     if TO == "float64":
         return x.to(tl.float64)
     elif TO == "float32":
@@ -116,7 +116,8 @@ def cast(x, TO: tl.constexpr):
 
 @triton.jit
 def detect(OP: tl.constexpr, x, alpha, beta):
-    """is_inf: x = −∞ (if alpha) or +∞ (if beta). shrink: x moved by beta towards zero outside −alpha … alpha, 0 inside."""
+    """is_inf: x = −∞ (if alpha) or +∞ (if beta). shrink: x moved by beta towards zero outside −alpha … alpha, 0
+    inside."""
     if OP == "is_inf":
         return ((x == float("-inf")) & (alpha != 0)) | ((x == float("inf")) & (beta != 0))
     else:
@@ -137,7 +138,7 @@ def unary(OP: tl.constexpr, x):
     elif OP == "not":
         return x == 0
     elif OP == "bitwise_not":
-        return ~x
+        return (0 - x - 1).to(x.dtype)  # ~x, which Triton 3.6 interprets for signed integers only
     elif OP == "is_nan":
         return x != x
     elif OP == "square":

@@ -1,8 +1,8 @@
 """Matrix products with an epilogue: y[b,m,n] = activation(alpha · Σₖ a[b,m,k] · b[b,k,n] + beta · bias + residual).
 
-Every operand has its own strides, so transposition and broadcasting cost nothing. Products of few tiles split K: partial
-sums go to a workspace and a second kernel adds them and does the epilogue. A single row (or column) is bound by
-reading the matrix once and has a kernel of its own. `multiply` is the way in for every operator that is a matrix product.
+Every operand has its own strides, so transposition and broadcasting cost nothing. Products of few tiles split K:
+partial sums go to a workspace, and a second kernel adds them and does the epilogue. A single row (or column) is bound by
+reading the matrix once and has a kernel of its own. `multiply` is the way in for all that is a matrix product.
 """
 
 from __future__ import annotations
@@ -66,15 +66,16 @@ def multiply_tiles(a, b, acc, MULTIPLY: tl.constexpr, UPCAST: tl.constexpr):
 
 @triton.jit
 def matmul_kernel(
-    a_ptr, b_ptr, bias_ptr, residual_ptr, y_ptr, M, N, K, k_per_split, batch_shape, a_batch_strides, b_batch_strides,
-    a_m_stride, a_k_stride, b_k_stride, b_n_stride, bias_m_stride, bias_n_stride, alpha, beta, act_alpha, act_beta,
-    ACTIVATION: tl.constexpr, BIAS_ROWS: tl.constexpr, MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, WIDEN: tl.constexpr,
-    EVEN_K: tl.constexpr, SPLITS: tl.constexpr, GROUP: tl.constexpr,
+    a_ptr, b_ptr, bias_ptr, residual_ptr, y_ptr, M, N, K, splits, k_per_split,
+    batch_shape, a_batch_strides, b_batch_strides, a_m_stride, a_k_stride, b_k_stride, b_n_stride,
+    bias_m_stride, bias_n_stride, alpha, beta, act_alpha, act_beta,
+    ACTIVATION: tl.constexpr, BIAS_ROWS: tl.constexpr, MULTIPLY: tl.constexpr, UPCAST: tl.constexpr,
+    WIDEN: tl.constexpr, EVEN_K: tl.constexpr, SPLIT: tl.constexpr, GROUP: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """y[b,m,n] = activation(alpha · Σₖ a[b,m,k] · b[b,k,n] + beta · bias[m,n] + residual[b,m,n]).
 
-    With SPLITS > 1, y[b,s,m,n] is the plain sum over the s-th part of K. WIDEN: accumulate in fp32, else in a's type.
+    With SPLIT, y[b,s,m,n] is the plain sum over the s-th part of K. WIDEN: accumulate in fp32, else in a's type.
     """
     tiles_m, tiles_n = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     slab, tile = tl.program_id(0) // (tiles_m * tiles_n), tl.program_id(0) % (tiles_m * tiles_n)
@@ -83,9 +84,9 @@ def matmul_kernel(
     within = tile % (GROUP * tiles_n)
     m = (first_m + within % rows) * BLOCK_M + tl.arange(0, BLOCK_M)
     n = (within // rows) * BLOCK_N + tl.arange(0, BLOCK_N)
-    first_k = (slab % SPLITS) * k_per_split
+    first_k = (slab % splits) * k_per_split
     last_k = tl.minimum(first_k + k_per_split, K)
-    batch = slab // SPLITS
+    batch = slab // splits
     k = first_k + tl.arange(0, BLOCK_K)
     a_at = a_ptr + batch_offset(batch, batch_shape, a_batch_strides)
     a_at += m.to(tl.int64)[:, None] * a_m_stride + k.to(tl.int64)[None, :] * a_k_stride
@@ -106,25 +107,29 @@ def matmul_kernel(
         b_at += BLOCK_K * b_k_stride
     mask = m_mask & n_mask
     at = slab.to(tl.int64) * M * N + m.to(tl.int64)[:, None] * N + n[None, :]
-    if SPLITS == 1:
-        acc = finish(acc, m[:, None], n[None, :], n_mask, at, mask, bias_ptr, residual_ptr, bias_m_stride, bias_n_stride,
-                     alpha, beta, act_alpha, act_beta, ACTIVATION, BIAS_ROWS)  # fmt: skip
+    if not SPLIT:
+        acc = finish(acc, m[:, None], n[None, :], n_mask, at, mask, bias_ptr, residual_ptr,
+                     bias_m_stride, bias_n_stride, alpha, beta, act_alpha, act_beta, ACTIVATION, BIAS_ROWS)  # fmt: skip
     tl.store(y_ptr + at, acc.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def matvec_kernel(
-    x_ptr, w_ptr, bias_ptr, residual_ptr, y_ptr, N, K, k_per_split, batch_shape, x_batch_strides, w_batch_strides,
-    x_k_stride, w_k_stride, w_n_stride, bias_n_stride, alpha, beta, act_alpha, act_beta,
-    ACTIVATION: tl.constexpr, WIDEN: tl.constexpr, SPLITS: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    x_ptr, w_ptr, bias_ptr, residual_ptr, y_ptr, N, K, splits, k_per_split,
+    batch_shape, x_batch_strides, w_batch_strides, x_k_stride, w_k_stride, w_n_stride,
+    bias_n_stride, alpha, beta, act_alpha, act_beta,
+    ACTIVATION: tl.constexpr, WIDEN: tl.constexpr, SPLIT: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """y[b,n] = activation(alpha · Σₖ x[b,k] · w[b,k,n] + beta · bias[n] + residual[b,n]); SPLITS as in `matmul_kernel`."""
+    """y[b,n] = activation(alpha · Σₖ x[b,k] · w[b,k,n] + beta · bias[n] + residual[b,n]).
+
+    SPLIT and WIDEN as in `matmul_kernel`.
+    """
     strips = tl.cdiv(N, BLOCK_N)
     slab = tl.program_id(0) // strips
     n = (tl.program_id(0) % strips) * BLOCK_N + tl.arange(0, BLOCK_N)
-    first_k = (slab % SPLITS) * k_per_split
+    first_k = (slab % splits) * k_per_split
     last_k = tl.minimum(first_k + k_per_split, K)
-    batch = slab // SPLITS
+    batch = slab // splits
     k = first_k + tl.arange(0, BLOCK_K)
     x_at = x_ptr + batch_offset(batch, batch_shape, x_batch_strides) + k.to(tl.int64) * x_k_stride
     w_at = w_ptr + batch_offset(batch, batch_shape, w_batch_strides)
@@ -140,7 +145,7 @@ def matvec_kernel(
         w_at += BLOCK_K * w_k_stride
     y = tl.sum(acc, axis=1).to(acc.dtype)
     at = slab.to(tl.int64) * N + n
-    if SPLITS == 1:
+    if not SPLIT:
         y = finish(y, n, n, n_mask, at, n_mask, bias_ptr, residual_ptr, 0, bias_n_stride,
                    alpha, beta, act_alpha, act_beta, ACTIVATION, False)  # fmt: skip
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=n_mask)
@@ -227,7 +232,7 @@ class Product:
 
 
 def multiply(node: Node, target: Target, product: Product) -> tuple[Call, ...]:
-    """The launches that compute `product`. Operands and y share one dtype: any float, or an integer of 32 or 64 bits."""
+    """The launches that compute `product`. Operands and y share a dtype: any float, an integer of 32 or 64 bits."""
     product = _fold_batch(_collapse(product))
     if product.n == 1 and product.m > 1:
         product = product.transposed
@@ -244,9 +249,9 @@ def _collapse(product: Product) -> Product:
     for extent, a_stride, b_stride in dims:
         if extent == 1:
             continue
-        if kept and kept[-1][1] == a_stride * extent and kept[-1][2] == b_stride * extent:
-            extent *= kept.pop()[0]
-        kept.append((extent, a_stride, b_stride))
+        follows = bool(kept) and kept[-1][1:] == (a_stride * extent, b_stride * extent)
+        outer = kept.pop()[0] if follows else 1
+        kept.append((outer * extent, a_stride, b_stride))
     batch, a_strides, b_strides = zip(*kept, strict=True) if kept else ((), (), ())
     a, b = replace(product.a, batch_strides=a_strides), replace(product.b, batch_strides=b_strides)
     return replace(product, a=a, b=b, batch=batch)
@@ -299,6 +304,7 @@ def _multiply_matrix(node: Node, target: Target, product: Product) -> tuple[Call
         M=product.m,
         N=product.n,
         K=product.k,
+        splits=tiles.splits,
         k_per_split=k_per_split,
         **_batch_arguments(product, "a", "b"),
         a_m_stride=a.row_stride,
@@ -308,7 +314,7 @@ def _multiply_matrix(node: Node, target: Target, product: Product) -> tuple[Call
         **_matrix_epilogue(product, y),
         **_arithmetic(a.buffer.dtype, target),
         EVEN_K=product.k % tiles.block_k == 0,
-        SPLITS=tiles.splits,
+        SPLIT=tiles.splits > 1,
         GROUP=GROUP_M,
         BLOCK_M=tiles.block_m,
         BLOCK_N=tiles.block_n,
@@ -336,6 +342,7 @@ def _multiply_vector(node: Node, target: Target, product: Product) -> tuple[Call
         w_ptr=w.buffer,
         N=product.n,
         K=product.k,
+        splits=strip.splits,
         k_per_split=k_per_split,
         **_batch_arguments(product, "x", "w"),
         x_k_stride=x.column_stride,
@@ -343,7 +350,7 @@ def _multiply_vector(node: Node, target: Target, product: Product) -> tuple[Call
         w_n_stride=w.column_stride,
         **epilogue,
         WIDEN=_widened(x.buffer.dtype),
-        SPLITS=strip.splits,
+        SPLIT=strip.splits > 1,
         BLOCK_N=strip.block_n,
         BLOCK_K=strip.block_k,
     )

@@ -47,6 +47,7 @@ class Tiles:
 
 
 def cdiv(a: int, b: int) -> int:
+    """a / b, rounded up."""
     return -(-a // b)
 
 
@@ -82,6 +83,7 @@ INTEGER_TILES = (Tiles(16, 16, 16, 4, 2), Tiles(32, 32, 8, 4, 2))
 
 
 def uses_tensor_cores(dtype: str, target: Target) -> bool:
+    """Whether products of this type are made of matrix instructions."""
     return target.arch >= 80 and (dtype in ("float16", "bfloat16") or (dtype == "float32" and target.use_tf32))
 
 
@@ -90,8 +92,9 @@ def choose_tiles(m: int, n: int, k: int, batch: int, dtype: str, target: Target)
     """The tiles for Y[batch, m, n] = A[batch, m, k] · B[batch, k, n] on `target`."""
     if target.interpreted:
         return _interpreter_tiles(m, n, k, dtype)
-    costs = {tiles: _cycles(tiles, m, n, k, batch, dtype, target) for tiles in candidates(m, n, k, batch, dtype, target)}
-    return min(costs, key=costs.__getitem__)
+    return min(
+        candidates(m, n, k, batch, dtype, target), key=lambda tiles: _cycles(tiles, m, n, k, batch, dtype, target)
+    )
 
 
 def candidates(m: int, n: int, k: int, batch: int, dtype: str, target: Target) -> Iterator[Tiles]:

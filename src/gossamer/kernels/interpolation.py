@@ -59,11 +59,8 @@ class AxisResize:
     def indices(self) -> np.ndarray:
         """int32[out, taps]."""
         x = self.source_coordinates()
-        if self.mode == "nearest":
-            taps = self._nearest(x)[:, None]
-        else:
-            taps = self._first_tap(x)[:, None] + np.arange(self.taps)
-        taps = np.clip(taps, 0, self.extent - 1)
+        first = self._nearest(x) if self.mode == "nearest" else self._first_tap(x)
+        taps: np.ndarray = np.clip(first[:, None] + np.arange(self.taps), 0, self.extent - 1)
         if self.coordinates == "tf_crop_and_resize":
             taps[(x < 0) | (x > self.extent - 1)] = OUTSIDE
         return taps.astype(np.int32)

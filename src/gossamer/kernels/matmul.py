@@ -1,8 +1,8 @@
 """The operators that are matrix products: MatMul, Gemm, and the fused forms that models and passes carry.
 
 `gossamer::FusedMatMul(A, B, bias?, residual?) {transA, transB, permA, permB, alpha, activation, activation_params}` is
-activation(alpha · op(A) · op(B) + bias + residual): bias [N] (or [1, …, N]) along the last axis, residual of the output's
-shape. permA, permB: a permutation of the operand's axes, which comes before the transposition of its last two.
+activation(alpha · op(A) · op(B) + bias + residual): bias [N] (or [1, …, N]) along the last axis, residual of the
+output's shape. permA, permB: a permutation of the operand's axes, which comes before the transposition of its last two.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ ACTIVATIONS = {
     "Softplus": "softplus",
     "Softsign": "softsign",
     "ThresholdedRelu": "thresholded_relu",
+}
+ACTIVATION_DEFAULTS = {
+    "leaky_relu": (0.01, 0.0),
+    "elu": (1.0, 0.0),
+    "hard_sigmoid": (0.2, 0.5),
+    "thresholded_relu": (1.0, 0.0),
 }
 
 
@@ -69,8 +75,7 @@ def lower_fused_gemm(node: Node, target: Target) -> Lowered:
     kind = ACTIVATIONS.get(node.attribute("activation", ""))
     if kind is None:
         return Refusal(f"FusedGemm has no activation '{node.attribute('activation')}'")
-    defaults = {"leaky_relu": (0.01, 0.0), "elu": (1.0, 0.0), "hard_sigmoid": (0.2, 0.5), "thresholded_relu": (1.0, 0.0)}
-    alpha, beta = defaults.get(kind, (0.0, 0.0))
+    alpha, beta = ACTIVATION_DEFAULTS.get(kind, (0.0, 0.0))
     parameters = (node.attribute("activation_alpha", alpha), node.attribute("activation_beta", beta))
     return _lower(node, target, replace(_gemm_epilogue(node), activation=kind, parameters=parameters))
 
@@ -84,13 +89,14 @@ def _gemm_epilogue(node: Node) -> Epilogue:
 
 def _broadcast_strides(bias: Buffer) -> tuple[int, int]:
     """Strides along rows and columns of C, of shape (), (N), (1, N), (M, 1) or (M, N)."""
-    rows, columns = ((1, 1) + bias.shape)[-2:]
+    rows, columns = (1, 1, *bias.shape)[-2:]
     return (0 if rows == 1 else columns, 0 if columns == 1 else 1)
 
 
 def _lower(node: Node, target: Target, epilogue: Epilogue) -> Lowered:
     a, b = node.inputs[0], node.inputs[1]
-    assert a is not None and b is not None
+    assert a is not None
+    assert b is not None
     reason = _unsupported(a, b, epilogue)
     if reason is not None:
         return Refusal(reason)
@@ -108,7 +114,7 @@ def _unsupported(a: Buffer, b: Buffer, epilogue: Epilogue) -> str | None:
 
 
 def _product(node: Node, a: Buffer, b: Buffer, epilogue: Epilogue) -> Product:
-    """Both operands as stacks of matrices: a 1-D A is a row, a 1-D B a column, batch dimensions are aligned at the right."""
+    """Both operands as stacks of matrices: a 1-D A is a row, a 1-D B a column, batch dimensions align at the right."""
     a_shape, a_strides = _axes(a, node, "A")
     b_shape, b_strides = _axes(b, node, "B")
     if b.rank == 1:

@@ -223,6 +223,8 @@ def normalize_from_moments_kernel(
     tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask)
 
 
+COMBINED = 4096
+"""Partial results a program combines at a time, over all rows of its tile."""
 DEFAULT_EPSILON = 9.999999747378752e-06
 """1e-5 as ONNX has it: in fp32."""
 
@@ -379,7 +381,7 @@ def _in_parts(
         part_mean_ptr=mean,
         part_spread_ptr=spread,
         EPSILON=norm.epsilon,
-        BLOCK_PARTS=max(1, min(power_of_two(parts), 4096 // (tile.rows * tile.inner))),
+        BLOCK_PARTS=max(1, min(power_of_two(parts), COMBINED // (tile.rows * tile.inner))),
         **parameters.arguments(),
         **statistics.arguments(),
         **shared,

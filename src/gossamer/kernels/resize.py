@@ -91,9 +91,10 @@ def resize_weighted_kernel(
     mask = (row < n_rows)[:, None] & (col < n_cols)[None, :]
     y = tl.zeros((ROWS, COLS), tl.float64 if x_ptr.dtype.element_ty == tl.float64 else tl.float32)
     inside = mask
-    for s in tl.range(N_ROW_TAPS, loop_unroll_factor=N_ROW_TAPS if N_ROW_TAPS < 8 else 4):
+    FEW: tl.constexpr = N_ROW_TAPS * N_COL_TAPS <= 8
+    for s in tl.range(N_ROW_TAPS, loop_unroll_factor=N_ROW_TAPS if FEW else 4 if N_COL_TAPS == 1 else 1):
         row_offset, row_weight, row_inside = locate(row, rows, ROW_TAPS, s, True)
-        for t in tl.range(N_COL_TAPS, loop_unroll_factor=N_COL_TAPS if N_COL_TAPS < 8 else 4):
+        for t in tl.range(N_COL_TAPS, loop_unroll_factor=N_COL_TAPS if FEW else 4):
             col_offset, col_weight, col_inside = locate(col, cols, COL_TAPS, t, True)
             x = tl.load(x_ptr + row_offset[:, None] + col_offset[None, :], mask=mask, other=0)
             y += x.to(y.dtype) * (row_weight[:, None] * col_weight[None, :]).to(y.dtype)

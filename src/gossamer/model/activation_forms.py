@@ -1,8 +1,9 @@
 """Which activation an expression is, however a model writes it.
 
-Exporters write one function in many ways: x · clip(x + 3, 0, 6) / 6, x · hardsigmoid(x), (x / 6) · clip(…). Here an expression of
-one variable becomes a polynomial in atoms, an atom being x or a function of such a polynomial, with ONNX's composite
-operators spelt out. Equal functions then mostly have equal polynomials, which are compared with those of known activations.
+Exporters write one function in many ways: x · clip(x + 3, 0, 6) / 6, x · hardsigmoid(x), (x / 6) · clip(…). Here an
+expression of one variable becomes a polynomial in atoms, an atom being x or a function of such a polynomial, with ONNX's
+composite operators spelt out. Equal functions then mostly have equal polynomials, which are compared with those of known
+activations.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ class Activation:
 
     kind: str
     parameters: tuple[float, ...] = ()
+
+
+NONE = Activation("none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ def _polynomial_of(node: ir.Node, known: Mapping[ir.Value, Polynomial]) -> Polyn
     if rule is None or len(node.outputs) != 1:
         return None
     arguments = [_argument(value, known) for value in node.inputs]
-    variables = [value for value in node.inputs if value in known]
+    variables = [value for value in node.inputs if value is not None and value in known]
     if not variables or any(argument is None for argument in arguments):
         return None
     result = node.outputs[0]
@@ -185,7 +189,9 @@ def _pow(_: ir.Node, a: Polynomial, b: Polynomial) -> Polynomial | None:
     return square if exponent == 2.0 else _multiply(square, a)
 
 
-def _clip_node(node: ir.Node, a: Polynomial, low: Polynomial | None = None, high: Polynomial | None = None) -> Polynomial | None:
+def _clip_node(
+    node: ir.Node, a: Polynomial, low: Polynomial | None = None, high: Polynomial | None = None
+) -> Polynomial | None:
     """Clip (-6) has attributes, Clip (-11, -12, -13) inputs that may be omitted."""
     bounds = [_number(bound) if bound else None for bound in (low, high)]
     if (low and bounds[0] is None) or (high and bounds[1] is None):
@@ -266,7 +272,9 @@ _RULES: Mapping[tuple[str, str], _Rule] = {
     ("", "Celu"): _function("celu", alpha=1.0),
     ("", "Selu"): _function("selu", alpha=1.67326319217681884765625, gamma=1.05070102214813232421875),
     ("", "ThresholdedRelu"): _function("thresholded_relu", alpha=1.0),
-    ("", "HardSigmoid"): lambda node, p: _hard_sigmoid(p, _attribute(node, "alpha", 0.2), _attribute(node, "beta", 0.5)),
+    ("", "HardSigmoid"): lambda node, p: _hard_sigmoid(
+        p, _attribute(node, "alpha", 0.2), _attribute(node, "beta", 0.5)
+    ),
     ("", "HardSwish"): lambda _, p: _hard_swish(p),
     ("", "Swish"): lambda node, p: _silu(p, _attribute(node, "alpha", 1.0)),
     ("", "Mish"): lambda _, p: _mish(p),
@@ -356,7 +364,10 @@ def _same(a: Polynomial, b: Polynomial, tolerance: float) -> bool:
         return False
     rest = dict(b)
     for monomial, coefficient in a.items():
-        partner = next((m for m, c in rest.items() if _close(coefficient, c, tolerance) and _same_product(monomial, m, tolerance)), None)
+        partner = next(
+            (m for m, c in rest.items() if _close(coefficient, c, tolerance) and _same_product(monomial, m, tolerance)),
+            None,
+        )
         if partner is None:
             return False
         del rest[partner]

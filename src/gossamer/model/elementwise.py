@@ -12,11 +12,12 @@ from gossamer.model.steps import Expression, ExpressionBuilder, Number, is_float
 from gossamer.program import Refusal
 
 DTYPES = frozenset(
-    "float16 bfloat16 float32 float64 bool int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+    ("float16", "bfloat16", "float32", "float64", "bool")
+    + ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 )
 """Element types that elementwise programs are made for."""
 
-_EXACT_IN_FLOAT32 = frozenset("float16 bfloat16 float32 bool int8 int16 uint8 uint16".split())
+_EXACT_IN_FLOAT32 = frozenset(("float16", "bfloat16", "float32", "bool", "int8", "int16", "uint8", "uint16"))
 
 
 def number_of(scalar: np.ndarray) -> Number:
@@ -29,8 +30,8 @@ def number_of(scalar: np.ndarray) -> Number:
 class Operator:
     """What a rule sees of a node.
 
-    inputs, outputs: dtype names, None for omitted ones. attribute: (name, default) → value. scalar: the value of an input
-    that is a constant of one element, else None.
+    inputs, outputs: dtype names, None for omitted ones. attribute: (name, default) → value. scalar: the value of an
+    input that is a constant of one element, else None.
     """
 
     op_type: str
@@ -44,8 +45,8 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """The program of a node. sources: for each input of the expression the index of the node's input. The results are the
-    node's outputs that are not omitted, in order."""
+    """The program of a node. sources: for each input of the expression the index of the node's input. The results are
+    the node's outputs that are not omitted, in order."""
 
     expression: Expression
     sources: tuple[int, ...]
@@ -108,12 +109,12 @@ def _swapped(op: str) -> Rule:
     return lambda c: (c.step(op, c.operand(1), c.operand(0)),)
 
 
-def _activation(op: str, **defaults: tuple[str, float]) -> Rule:
-    """An activation of parameters given as attributes: alpha=(attribute, default)."""
+def _activation(op: str, **defaults: float) -> Rule:
+    """An activation whose parameters are attributes. defaults: by attribute, in the order of the step's parameters."""
 
     def rule(c: _Context) -> tuple[int, ...]:
-        parameters = {name: c.number(attribute, default) for name, (attribute, default) in defaults.items()}
-        return (c.step(op, c.operand(0), **parameters),)
+        parameters = [c.number(attribute, default) for attribute, default in defaults.items()]
+        return (c.step(op, c.operand(0), parameters=parameters),)
 
     return rule
 
@@ -147,16 +148,20 @@ def _relu(c: _Context) -> tuple[int, ...]:
 
 
 def _clip(c: _Context) -> tuple[int, ...]:
-    """min(max(x, low), high), in this order: where low > high the result is high. Bounds are attributes before opset 11. An absent
-    bound does not bound, as in ONNX's function body; in onnxruntime it is the type's largest number, and ∞ becomes that."""
+    """min(max(x, low), high), in this order: where low > high the result is high. Bounds are attributes before opset
+    11.
+
+    An absent bound does not bound, as in ONNX's function body; in onnxruntime it is the type's largest number, and ∞
+    becomes that.
+    """
     x, dtype = c.operand(0), c.dtype()
     if c.operator.version < 11:
-        bounds: list[Number | None] = [c.operator.attribute("min", None), c.operator.attribute("max", None)]
+        bounds: list[Number | None] = [c.operator.attribute(name, None) for name in ("min", "max")]
     else:
         bounds = [c.operator.scalar(index) if c.has(index) else None for index in (1, 2)]
     low, high = bounds
     if low is not None and high is not None and is_float(dtype) and dtype != "float64":
-        return (c.step("clip", x, alpha=float(low), beta=float(high)),)
+        return (c.step("clip", x, parameters=(low, high)),)
     for index, (op, bound) in enumerate(zip(("max", "min"), bounds, strict=True), start=1):
         if bound is not None:
             x = c.step(op, x, c.constant(bound, dtype))
@@ -165,19 +170,21 @@ def _clip(c: _Context) -> tuple[int, ...]:
     return (x,)
 
 
+_INTEGER_POWERS: Mapping[Number, str] = {1: "", 2: "square", 3: "cube"}
+_FLOAT_POWERS: Mapping[Number, str] = {**_INTEGER_POWERS, -1: "reciprocal", 0.5: "sqrt"}
+
+
 def _pow(c: _Context) -> tuple[int, ...]:
     x, dtype, exponent = c.operand(0), c.dtype(), c.operator.scalar(1)
-    short = {1: "", 2: "square", 3: "cube"}
-    if is_float(dtype):
-        short |= {-1: "reciprocal", 0.5: "sqrt"}
-    if exponent in short:
+    short = _FLOAT_POWERS if is_float(dtype) else _INTEGER_POWERS
+    if exponent is not None and exponent in short:
         return (_short_power(c, x, short[exponent]),)
     return (_general_power(c, x, c.operand(1), dtype, c.dtype(1)),)
 
 
 def _short_power(c: _Context, x: int, op: str) -> int:
     if op == "sqrt":  # unlike √, (−∞)^½ is +∞ and (−0)^½ is +0
-        infinity = c.step("is_inf", x, alpha=1, beta=0)
+        infinity = c.step("is_inf", x, parameters=(1, 0))
         x = c.step("where", infinity, c.step("abs", x), x)
         return c.step("abs", c.step("sqrt", x))
     return c.step(op, x) if op else x
@@ -212,16 +219,16 @@ def _cast(c: _Context) -> tuple[int, ...]:
 
 
 def _shrink(c: _Context) -> tuple[int, ...]:
-    parameters = {"alpha": c.number("lambd", 0.5), "beta": c.number("bias", 0.0)}
+    parameters = c.number("lambd", 0.5), c.number("bias", 0.0)
     if is_float(c.dtype()):
-        return (c.step("shrink", c.operand(0), **parameters),)
+        return (c.step("shrink", c.operand(0), parameters=parameters),)
     x = c.cast(c.operand(0), c.dtype(), "float64")
-    return (c.cast(c.step("shrink", x, **parameters), "float64", c.dtype()),)
+    return (c.cast(c.step("shrink", x, parameters=parameters), "float64", c.dtype()),)
 
 
 def _is_inf(c: _Context) -> tuple[int, ...]:
-    signs = {"alpha": c.operator.attribute("detect_negative", 1), "beta": c.operator.attribute("detect_positive", 1)}
-    return (c.step("is_inf", c.operand(0), **signs),)
+    signs = c.number("detect_negative", 1), c.number("detect_positive", 1)
+    return (c.step("is_inf", c.operand(0), parameters=signs),)
 
 
 def _gelu(c: _Context) -> tuple[int, ...] | Refusal:
@@ -241,7 +248,7 @@ def _biased(op: str) -> Rule:
 
 
 def _dropout(c: _Context) -> tuple[int, ...] | Refusal:
-    """In inference: the input, and a mask, of which ONNX says from opset 12 on that it is true; before, onnxruntime's is false."""
+    """In inference: the input, and a mask: true by opset 12, before which ONNX says nothing and onnxruntime false."""
     if c.has(2) and c.operator.scalar(2) != 0:
         return Refusal("Dropout in training mode is random")
     mask = c.operator.outputs[1] if len(c.operator.outputs) > 1 else None
@@ -249,8 +256,13 @@ def _dropout(c: _Context) -> tuple[int, ...] | Refusal:
 
 
 _UNARY = {
-    **{name: name.lower() for name in ("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh")},
-    **{name: name.lower() for name in ("Erf", "Exp", "Floor", "Log", "Mish", "Neg", "Not", "Reciprocal", "Round", "Sigmoid")},
+    **{
+        name: name.lower() for name in ("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh")
+    },
+    **{
+        name: name.lower()
+        for name in ("Erf", "Exp", "Floor", "Log", "Mish", "Neg", "Not", "Reciprocal", "Round", "Sigmoid")
+    },
     **{name: name.lower() for name in ("Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh")},
     "BitwiseNot": "bitwise_not",
     "HardSwish": "hard_swish",
@@ -295,16 +307,16 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "Identity"): _identity,
     ("", "Dropout"): _dropout,
     ("", "Gelu"): _gelu,
-    ("", "Celu"): _activation("celu", alpha=("alpha", 1.0)),
-    ("", "Elu"): _activation("elu", alpha=("alpha", 1.0)),
-    ("", "HardSigmoid"): _activation("hard_sigmoid", alpha=("alpha", 0.2), beta=("beta", 0.5)),
-    ("", "LeakyRelu"): _activation("leaky_relu", alpha=("alpha", 0.01)),
-    ("", "Selu"): _activation("selu", alpha=("alpha", 1.6732632423543772), beta=("gamma", 1.0507009873554805)),
-    ("", "Swish"): _activation("silu", alpha=("alpha", 1.0)),
-    ("", "ThresholdedRelu"): _activation("thresholded_relu", alpha=("alpha", 1.0)),
+    ("", "Celu"): _activation("celu", alpha=1.0),
+    ("", "Elu"): _activation("elu", alpha=1.0),
+    ("", "HardSigmoid"): _activation("hard_sigmoid", alpha=0.2, beta=0.5),
+    ("", "LeakyRelu"): _activation("leaky_relu", alpha=0.01),
+    ("", "Selu"): _activation("selu", alpha=1.6732632423543772, gamma=1.0507009873554805),
+    ("", "Swish"): _activation("silu", alpha=1.0),
+    ("", "ThresholdedRelu"): _activation("thresholded_relu", alpha=1.0),
     ("com.microsoft", "BiasGelu"): _biased("gelu"),
     ("com.microsoft", "FastGelu"): _biased("gelu_tanh"),
     ("com.microsoft", "Gelu"): _plain("gelu", 1),
-    ("com.microsoft", "QuickGelu"): _activation("silu", alpha=("alpha", 1.702)),
+    ("com.microsoft", "QuickGelu"): _activation("silu", alpha=1.702),
 }
 """(domain, operator) → rule."""

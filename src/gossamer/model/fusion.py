@@ -11,7 +11,6 @@ from gossamer.model.activation_forms import Activation, Match
 from gossamer.model.edit import erase, replace, static_shape
 from gossamer.model.node import FUSED
 
-
 _FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
@@ -26,7 +25,7 @@ def is_exact(match: Match, value: ir.Value) -> bool:
 
 
 def sole_reader(value: ir.Value) -> ir.Node | None:
-    """The node that alone reads the value, once and in the same graph; None where the value is an output of the graph."""
+    """The node that alone reads the value, once and in the same graph; None where the value is returned too."""
     uses = value.uses()
     if len(uses) != 1 or value.is_graph_output():
         return None
@@ -43,7 +42,7 @@ def other_input(node: ir.Node, value: ir.Value) -> ir.Value | None:
 
 
 def residual_after(value: ir.Value) -> tuple[ir.Node, ir.Value] | None:
-    """The Add (or Sum of two) that alone reads `value`, and what it adds, where that has the same static shape and type."""
+    """The Add (or Sum of two) that alone reads `value`, and what it adds, of the same static shape and type."""
     add = sole_reader(value)
     if add is None or add.domain != "" or add.op_type not in ("Add", "Sum"):
         return None
@@ -71,7 +70,7 @@ def fuse(
     attributes: Iterable[ir.Attr],
     replaced: Sequence[ir.Node],
 ) -> ir.Node:
-    """One operator of our own domain in the place of `replaced`, nodes in order of which only the last is read by others."""
+    """One operator of our own domain in the place of `replaced`: nodes in order, of which others read only the last."""
     last = replaced[-1]
     old = last.outputs[0]
     kept = list(inputs)

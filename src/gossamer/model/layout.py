@@ -37,7 +37,7 @@ class Adaptation:
     """A node that computes the same with activations stored channels-last.
 
     inputs, outputs: indices of the values stored so. constants: indices of inputs to be transposed likewise, once.
-    attributes, parameters: those that change, parameters being inputs by index. other_domain: the operator must be told.
+    attributes, parameters: those that change, parameters being inputs by index. other_domain: the operator is told.
     input_order, output_order: where channels have two axes, the order of all axes in memory; by default `last_order`.
     """
 
@@ -56,7 +56,7 @@ class Adaptation:
 
 
 def adaptation_of(node: ir.Node, opset: int) -> Adaptation | None:
-    """How the node takes activations stored channels-last, None where it cannot. opset: the version of ONNX's domain."""
+    """How the node takes activations stored channels-last, None where it cannot. opset: of ONNX's domain."""
     if any(static_shape(value) is None for value in (*node.inputs, *node.outputs) if value is not None and value.name):
         return None
     rule = _RULES.get((node.domain, node.op_type))
@@ -125,7 +125,9 @@ def _reduction(node: ir.Node, _: int) -> Adaptation | None:
     axes = _axes(node, 1)
     if axes is None:
         return None
-    reduced = tuple(axis % rank for axis in axes) or (() if _int(node, "noop_with_empty_axes", 0) else tuple(range(rank)))
+    reduced = tuple(axis % rank for axis in axes) or (
+        () if _int(node, "noop_with_empty_axes", 0) else tuple(range(rank))
+    )
     kept = _outputs_of_reduction(rank, reduced, bool(_int(node, "keepdims", 1)))
     if kept is None:
         return None
@@ -162,7 +164,7 @@ def _unsqueeze(node: ir.Node, _: int) -> Adaptation | None:
 
 
 def _reshape(node: ir.Node, _: int) -> Adaptation | None:
-    """Spatial axes are split or merged and N and C stay, or C is split in two or merged again (as shuffles of channels do)."""
+    """Spatial axes are split or merged and N and C stay, or C is split in two or merged (as shuffles of channels do)."""
     before, after = static_shape(node.inputs[0]) or (), static_shape(node.outputs[0]) or ()
     if not _has_layout(node.outputs[0]) or 0 in after:
         return None
@@ -225,7 +227,7 @@ def _pad(node: ir.Node, opset: int) -> Adaptation | None:
 
 
 def _elementwise(node: ir.Node) -> Adaptation | None:
-    """Inputs of the output's rank are activations; constants that broadcast are laid out like them; scalars are left alone."""
+    """Inputs of the output's rank are activations; constants that broadcast are laid out like them; scalars are not."""
     rank = _rank(node.outputs[0])
     if rank not in RANKS or (node.domain and len(node.inputs) > 1):
         return None

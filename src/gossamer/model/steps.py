@@ -1,20 +1,20 @@
 """Steps: the vocabulary of elementwise computation, and straight-line programs written in it.
 
 The one elementwise kernel evaluates such programs; `model/elementwise` says which program an ONNX operator is; the pass
-`elementwise_chains` joins the programs of several nodes into one, which the operator `gossamer::Elementwise` carries as text:
+`elementwise_chains` joins the programs of several nodes into one, which `gossamer::Elementwise` carries as text:
 
 ```
 %y = gossamer::Elementwise[steps=["add 0 1","leaky_relu 2 alpha=0.01","mul 3 0"], results=[4]](%x0, %x1)
 ```
 
-Values are numbered: inputs first, then one for each step. float16 and bfloat16 are computed in float32 and rounded when stored,
-or by a `cast`; every other type is computed in itself, integers wrap around.
+Values are numbered: inputs first, then one for each step. float16 and bfloat16 are computed in float32 and rounded when
+stored, or by a `cast`; every other type is computed in itself, integers wrap around.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -37,12 +37,13 @@ def _of_arity(operands: int, names: str) -> dict[str, Operation]:
 OPERATIONS: Mapping[str, Operation] = {
     **_of_arity(
         1,
-        "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh cube erf exp floor is_nan log neg not reciprocal round "
-        "sign sin sinh sqrt square tan",
+        "abs acos acosh asin asinh atan atanh bitwise_not ceil cos cosh cube erf exp floor is_nan log neg not "
+        "reciprocal round sign sin sinh sqrt square tan",
     ),
     **_of_arity(
         2,
-        "add sub mul div pow mod fmod max min equal less less_equal bitwise_and bitwise_or bitwise_xor shift_left shift_right prelu",
+        "add sub mul div pow mod fmod max min equal less less_equal "
+        "bitwise_and bitwise_or bitwise_xor shift_left shift_right prelu",
     ),
     **_of_arity(3, "where"),
     # The activations, by the names of kernels/activations.
@@ -54,15 +55,16 @@ OPERATIONS: Mapping[str, Operation] = {
     "cast": Operation(1, typed=True),
     "constant": Operation(0, ("value",), typed=True),
 }
-"""Every step by name. pow: both operands of one type. mod has the sign of the divisor, fmod of the dividend. max, min: NaN
-where an operand is. prelu: x, slope. where: condition, then, else. clip: alpha ≤ y ≤ beta. silu: x sigmoid(alpha x). shrink: alpha is
-`lambd`, beta `bias`. is_inf: alpha and beta say whether −∞ and +∞ count. Parameters are fp32 except a constant's value,
-which has the type that the step names."""
+"""Every step by name. pow: both operands of one type. mod has the sign of the divisor, fmod of the dividend. max, min:
+NaN where an operand is. prelu: x, slope. where: condition, then, else. clip: alpha ≤ y ≤ beta. silu: x sigmoid(alpha
+x). shrink: alpha is `lambd`, beta `bias`. is_inf: alpha and beta say whether −∞ and +∞ count. Parameters are fp32
+except a constant's value, which has the type that the step names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One operation on numbered values. parameters: in the order of `OPERATIONS`. to: the dtype name of a typed step."""
+    """One operation on numbered values. parameters: in the order of `OPERATIONS`. to: the dtype name of a typed
+    step."""
 
     op: str
     operands: tuple[int, ...] = ()
@@ -100,6 +102,7 @@ def parse_step(text: str) -> Step:
 
 
 def is_float(dtype: str) -> bool:
+    """Whether a dtype name is that of a float of any width."""
     return "float" in dtype
 
 
@@ -117,7 +120,7 @@ def _number_from(text: str, to: str) -> Number:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A straight-line program: `results` are the numbers of the values it gives, `steps` in an order that can be run."""
+    """A straight-line program. results: the numbers of the values it gives. steps: in an order that can be run."""
 
     n_inputs: int
     steps: tuple[Step, ...]
@@ -157,11 +160,9 @@ class ExpressionBuilder:
     def __len__(self) -> int:
         return len(self._steps)
 
-    def step(self, op: str, *operands: int, to: str = "", **parameters: Number) -> int:
-        """The reference of a step's result. Parameters may come in any order; omitted ones are an error."""
-        names = OPERATIONS[op].parameters
-        assert parameters.keys() == set(names), f"{op} takes {names}, not {tuple(parameters)}"
-        return self.add(Step(op, operands, tuple(_as_stored(parameters[name], to) for name in names), to))
+    def step(self, op: str, *operands: int, parameters: Iterable[Number] = (), to: str = "") -> int:
+        """The reference of a step's result."""
+        return self.add(Step(op, operands, tuple(_as_stored(value, to) for value in parameters), to))
 
     def add(self, step: Step) -> int:
         """The reference of the result of a step whose operands are references."""
@@ -169,14 +170,15 @@ class ExpressionBuilder:
 
     def constant(self, value: Number, dtype: str) -> int:
         """The reference of a constant; value in the range of `dtype`."""
-        return self.step("constant", value=value, to=dtype)
+        return self.step("constant", parameters=(value,), to=dtype)
 
     def append(self, expression: Expression, inputs: Iterable[int]) -> tuple[int, ...]:
         """Runs another expression on the referenced inputs; the references of its results."""
         known = list(inputs)
         assert len(known) == expression.n_inputs
         for step in expression.steps:
-            known.append(self.add(replace(step, operands=tuple(known[operand] for operand in step.operands))))
+            operands = tuple(known[operand] for operand in step.operands)
+            known.append(self.add(Step(step.op, operands, step.parameters, step.to)))
         return tuple(known[result] for result in expression.results)
 
     def finish(self, results: Iterable[int]) -> Expression:
@@ -186,8 +188,8 @@ class ExpressionBuilder:
         def number(reference: int) -> int:
             return -1 - reference if reference < 0 else n_inputs + reference
 
-        steps = tuple(replace(step, operands=tuple(map(number, step.operands))) for step, _ in self._steps)
-        return Expression(n_inputs, steps, tuple(map(number, results)))
+        steps = (Step(s.op, tuple(map(number, s.operands)), s.parameters, s.to) for s, _ in self._steps)
+        return Expression(n_inputs, tuple(steps), tuple(map(number, results)))
 
 
 def _as_stored(value: Number, to: str) -> Number:

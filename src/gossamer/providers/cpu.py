@@ -77,14 +77,16 @@ def _subgraph(
     constants: Sequence[ir.Value],
     model: ir.Model,
 ) -> ir.Graph:
-    """Copies of `nodes` in a graph of their own; values keep their names."""
-    fresh: dict[str, ir.Value] = {
-        value.name or "": ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value)
-        for value in (*inputs, *constants)
-    }
+    """Copies of `nodes` in a graph of their own; values keep their names and types, but only constants their shapes:
+    onnxruntime refuses an `If` whose untaken branch does not fit the shapes that were inferred for this signature."""
+    fresh: dict[str, ir.Value] = {value.name or "": ir.Value(name=value.name, type=value.type) for value in inputs}
+    fresh.update(
+        (value.name or "", ir.Value(name=value.name, shape=value.shape, type=value.type, const_value=value.const_value))
+        for value in constants
+    )
     copies = []
     for node in nodes:
-        cloned_outputs = [ir.Value(name=value.name, shape=value.shape, type=value.type) for value in node.outputs]
+        cloned_outputs = [ir.Value(name=value.name, type=value.type) for value in node.outputs]
         fresh.update((value.name or "", value) for value in cloned_outputs)
         operands = [None if value is None else fresh[value.name or ""] for value in node.inputs]
         attributes = list(node.attributes.values())

@@ -51,6 +51,7 @@ class CudaExecutor:
         self._lock = threading.RLock()
         self._weights: dict[str, driver.DeviceMemory] = {}
         self._kernels: dict[Kernel, LoadedKernel] = {}
+        self._loaded: dict[int, Program] = {}
         self._closed = False
 
     def __enter__(self) -> CudaExecutor:
@@ -89,6 +90,8 @@ class CudaExecutor:
 
     def load(self, program: Program) -> None:
         """Compiles and loads what the Program needs; a later `run` then only runs."""
+        if id(program) in self._loaded:
+            return
         with self._lock:
             missing = [kernel for kernel in program.kernels if kernel not in self._kernels]
             if missing:
@@ -98,9 +101,11 @@ class CudaExecutor:
                         self._kernels[kernel] = load_kernel(cubins[kernel])
             for key in program.weights:
                 self.weight(key)
+            self._loaded[id(program)] = program
 
     def drop(self, program: Program) -> None:
         """Frees what contexts keep for a Program that will not run again."""
+        self._loaded.pop(id(program), None)
         with self.device.active():
             self._contexts.drop(program)
 

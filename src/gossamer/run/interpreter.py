@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from gossamer.program import (
     Arena,
     Argument,
     Buffer,
+    Call,
     Copy,
     Fill,
     HostCall,
@@ -67,6 +69,15 @@ class InterpreterExecutor:
                 advance(done, len(program.calls))
         return {name: memory.array(name).copy() for name in program.outputs}
 
+    def time_calls(self, program: Program, feeds: Mapping[str, np.ndarray]) -> list[tuple[Call, float]]:
+        """(call, seconds) of each call that does something. The seconds are the interpreter's, not a GPU's."""
+        memory, timings = self.start(program, feeds), []
+        for call in program.calls:
+            started = time.perf_counter()
+            self.step(memory, call)
+            timings.append((call, time.perf_counter() - started))
+        return [(call, seconds) for call, seconds in timings if not isinstance(call, View)]
+
     def start(self, program: Program, feeds: Mapping[str, np.ndarray]) -> Memory:
         """Memory with the inputs in place, for running call by call with `step`."""
         for key in program.weights:
@@ -77,7 +88,7 @@ class InterpreterExecutor:
             memory.store(name, feeds[name])
         return memory
 
-    def step(self, memory: Memory, call: Launch | HostCall | Copy | Fill | View) -> None:
+    def step(self, memory: Memory, call: Call) -> None:
         match call:
             case Launch():
                 _interpret(call, memory)

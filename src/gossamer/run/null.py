@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gossamer.errors import InvalidArgument
-from gossamer.program import Program, dtype_of
+from gossamer.program import Call, Program, dtype_of
 
 
 @dataclass(slots=True)
@@ -24,3 +24,7 @@ class NullExecutor:
         if unknown:
             raise InvalidArgument(f"the null device cannot know the shape of output '{unknown[0]}', which depends on data")
         return {name: np.zeros(b.shape, dtype_of(b.dtype)) for name in program.outputs for b in [program.buffers[name]]}
+
+    def time_calls(self, program: Program, feeds: Mapping[str, np.ndarray]) -> list[tuple[Call, float]]:
+        """Nothing: no call is executed."""
+        return []

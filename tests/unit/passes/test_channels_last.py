@@ -11,14 +11,25 @@ from our_operators import parse, run_and_compare, unchanged
 IN = "float[2,8,6,5] x, float[8,8,3,3] w, float[8] b"
 CONV = "{} = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> ({}, w, b)"
 FIRST, LAST = CONV.format("a", "x"), CONV.format("y", "z")
-TWO_FIRST, TWO_LAST = f"{CONV.format('k', 'x')} {CONV.format('a', 'k')}", f"{CONV.format('l', 'z')} {CONV.format('y', 'l')}"
+TWO_FIRST, TWO_LAST = (
+    f"{CONV.format('k', 'x')} {CONV.format('a', 'k')}",
+    f"{CONV.format('l', 'z')} {CONV.format('y', 'l')}",
+)
 
 
 def between(
-    body: str, inputs: str = "", constants: str = "", first: str = FIRST, last: str = LAST, output: str = "float[2,8,6,5] y", opset: int = 20
+    body: str,
+    inputs: str = "",
+    constants: str = "",
+    first: str = FIRST,
+    last: str = LAST,
+    output: str = "float[2,8,6,5] y",
+    opset: int = 20,
 ) -> str:
     """The pass over convolutions with something between them, which computes z from a."""
-    return run_and_compare(parse(f"g ({IN}{inputs}) => ({output}) {constants} {{ {first} {body} {last} }}", opset), channels_last)
+    return run_and_compare(
+        parse(f"g ({IN}{inputs}) => ({output}) {constants} {{ {first} {body} {last} }}", opset), channels_last
+    )
 
 
 def transposes(text: str) -> int:
@@ -39,7 +50,10 @@ def test_from_the_first_to_the_last_convolution(text):
 
 
 def test_an_image_is_read_as_it_is():
-    source = parse("g (float[1,3,6,5] x, float[8,3,3,3] v, float[8,8,1,1] w) => (float[1,8,1,1] y) { a = Conv (x, v) c = Conv (a, w) y = GlobalAveragePool (c) }")
+    source = parse(
+        "g (float[1,3,6,5] x, float[8,3,3,3] v, float[8,8,1,1] w) => (float[1,8,1,1] y)"
+        "{ a = Conv (x, v) c = Conv (a, w) y = GlobalAveragePool (c) }"
+    )
     text = run_and_compare(source, channels_last)
     assert "gossamer.nhwc::Conv[x_channels_first=1](%x, %v)" in text
     assert transposes(text) == 0
@@ -80,11 +94,21 @@ def test_constants_are_transposed_once():
     assert result.count("%c_last :") == 1
 
 
-@pytest.mark.parametrize(("body", "opset"), [
-    ("z = Softmax <axis = 1> (a)", 11),  # flattens C, H and W together
-    ("r = Reshape (a, other) z = Reshape (r, back)", 20),
-    ("z = Mul (a, plane)", 20),  # of a lower rank, not constant
-])
+def test_channels_are_shuffled_where_they_are():
+    body = "r = Reshape (a, split) t = Transpose <perm = [0,2,1,3,4]> (r) z = Reshape (t, back)"
+    result = between(body, constants="<int64[5] split = {2,2,4,6,5}, int64[4] back = {2,8,6,5}>")
+    assert "%t = Transpose[perm=[0,1,2,4,3]](%r) : float32[2,6,5,4,2]" in result
+    assert transposes(result) == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "opset"),
+    [
+        ("z = Softmax <axis = 1> (a)", 11),  # flattens C, H and W together
+        ("r = Reshape (a, other) z = Reshape (r, back)", 20),
+        ("z = Mul (a, plane)", 20),  # of a lower rank, not constant
+    ],
+)
 def test_what_cannot_be_adapted_reads_what_it_did(body, opset):
     constants = "<int64[2] other = {16,30}, int64[4] back = {2,8,6,5}>"
     result = between(body, ", float[6,5] plane", constants, TWO_FIRST, TWO_LAST, opset=opset)
@@ -92,7 +116,8 @@ def test_what_cannot_be_adapted_reads_what_it_did(body, opset):
 
 
 def test_a_value_is_transposed_once_for_all_who_read_it_so():
-    result = between("r = Reshape (a, flat) s = Reshape (a, flat) t = Add (r, s) z = Reshape (t, back)", first=TWO_FIRST, last=TWO_LAST,
+    result = between("r = Reshape (a, flat) s = Reshape (a, flat) t = Add (r, s) z = Reshape (t, back)",
+                     first=TWO_FIRST, last=TWO_LAST,
                      constants="<int64[1] flat = {480}, int64[4] back = {2,8,6,5}>")  # fmt: skip
     assert transposes(result) == 4
 
@@ -111,13 +136,19 @@ def test_transposes_that_are_there_are_used():
 
 
 def test_two_transposes_become_one():
-    result = between("z = Identity (a)", last=LAST.replace("y =", "c =") + " y = Transpose <perm = [0,2,1,3]> (c)", output="float[2,6,8,5] y")
+    result = between(
+        "z = Identity (a)",
+        last=LAST.replace("y =", "c =") + " y = Transpose <perm = [0,2,1,3]> (c)",
+        output="float[2,6,8,5] y",
+    )
     assert transposes(result) == 2
     assert "Transpose[perm=[0,1,3,2]](%c)" in result
 
 
 def test_values_that_are_returned_keep_their_layout():
-    result = between("z = Relu (a)", first=TWO_FIRST, last=TWO_LAST, output="float[2,8,6,5] y, float[2,8,6,5] z, float[2,8,6,5] a")
+    result = between(
+        "z = Relu (a)", first=TWO_FIRST, last=TWO_LAST, output="float[2,8,6,5] y, float[2,8,6,5] z, float[2,8,6,5] a"
+    )
     assert transposes(result) == 4
 
 
@@ -129,13 +160,18 @@ def test_one_dimensional_convolutions():
 def test_fused_convolutions_with_residual():
     source = parse(f"g ({IN}) => (float[2,8,6,5] y) {{ {FIRST} {CONV.format('c', 'a')} s = Add (c, a) y = Relu (s) }}")
     result = run_and_compare(source, conv_epilogue, channels_last)
-    assert '%y_last = gossamer.nhwc::FusedConv[kernel_shape=[3,3], pads=[1,1,1,1], activation="relu"](%a, %w, %b, %a)' in result
+    assert (
+        '%y_last = gossamer.nhwc::FusedConv[kernel_shape=[3,3], pads=[1,1,1,1], activation="relu"](%a, %w, %b, %a)'
+        in result
+    )
     assert transposes(result) == 2
 
 
 def test_a_lone_convolution_between_others_keeps_its_layout():
     """Two transpositions would not pay."""
-    unchanged(parse(f"g ({IN}) => (float[2,8,6,5] y) {{ s = Sin (x) {CONV.format('c', 's')} y = Cos (c) }}"), channels_last)
+    unchanged(
+        parse(f"g ({IN}) => (float[2,8,6,5] y) {{ s = Sin (x) {CONV.format('c', 's')} y = Cos (c) }}"), channels_last
+    )
 
 
 def test_the_region_ends_where_least_is_transposed():
@@ -157,7 +193,9 @@ def test_kept(source):
 
 def test_versions_stay_those_of_onnx():
     """Operators of the other domain mean what ONNX's do at the model's version."""
-    model = load(parse("g (float[2,8,6] x, float[8,8,3] w) => (float[2,8,2] y) { a = Conv (x, w) y = Conv (a, w) }", 13))
+    model = load(
+        parse("g (float[2,8,6] x, float[8,8,3] w) => (float[2,8,2] y) { a = Conv (x, w) y = Conv (a, w) }", 13)
+    )
     infer_shapes(model)
     channels_last(model)
     assert model.opset_imports["gossamer.nhwc"] == 13

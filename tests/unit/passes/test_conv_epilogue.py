@@ -8,23 +8,27 @@ from gossamer.model.passes.conv_epilogue import conv_epilogue
 from gossamer.model.text import to_text
 from our_operators import parse, run_and_compare, unchanged
 
-CONV = "c = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (x, w, b)"
+CONV = "c = Conv <pads = [1,1,1,1]> (x, w, b)"
 WEIGHTS = "float[4,4,3,3] w, float[4] b, "
 SHAPE = "float[1,4,5,5]"
 
 
 def merged(body: str, inputs: str = f"{SHAPE} x", constants: str = "", conv: str = CONV) -> str:
-    return run_and_compare(parse(f"g ({WEIGHTS}{inputs}) => ({SHAPE} y) {constants} {{ {conv} {body} }}"), conv_epilogue)
+    return run_and_compare(
+        parse(f"g ({WEIGHTS}{inputs}) => ({SHAPE} y) {constants} {{ {conv} {body} }}"), conv_epilogue
+    )
 
 
-def kept(body: str, inputs: str = f"{SHAPE} x", outputs: str = f"{SHAPE} y", constants: str = "", conv: str = CONV) -> None:
+def kept(
+    body: str, inputs: str = f"{SHAPE} x", outputs: str = f"{SHAPE} y", constants: str = "", conv: str = CONV
+) -> None:
     unchanged(parse(f"g ({WEIGHTS}{inputs}) => ({outputs}) {constants} {{ {conv} {body} }}"), conv_epilogue)
 
 
 def test_residual_and_activation(text):
     assert merged("s = Add (c, z) y = Relu (s)", f"{SHAPE} x, {SHAPE} z") == text("""
         graph g(%w : float32[4,4,3,3], %b : float32[4], %x : float32[1,4,5,5], %z : float32[1,4,5,5]) {
-          %y = gossamer::FusedConv[kernel_shape=[3,3], pads=[1,1,1,1], activation="relu"](%x, %w, %b, %z) : float32[1,4,5,5]
+          %y = gossamer::FusedConv[pads=[1,1,1,1], activation="relu"](%x, %w, %b, %z) : float32[1,4,5,5]
           return %y
         }
         """)
@@ -32,12 +36,14 @@ def test_residual_and_activation(text):
 
 def test_paddlepaddles_hard_swish(text):
     constants = "<float three = {3.0}, float zero = {0.0}, float[1] six = {6.0}>"
-    assert merged("t = Add (c, three) u = Clip (t, zero, six) v = Mul (c, u) y = Div (v, six)", constants=constants) == text("""
+    assert merged(
+        "t = Add (c, three) u = Clip (t, zero, six) v = Mul (c, u) y = Div (v, six)", constants=constants
+    ) == text("""
         graph g(%w : float32[4,4,3,3], %b : float32[4], %x : float32[1,4,5,5]) {
           %three : float32[] = {3}
           %zero : float32[] = {0}
           %six : float32[1] = {6}
-          %y = gossamer::FusedConv[kernel_shape=[3,3], pads=[1,1,1,1], activation="hard_swish"](%x, %w, %b) : float32[1,4,5,5]
+          %y = gossamer::FusedConv[pads=[1,1,1,1], activation="hard_swish"](%x, %w, %b) : float32[1,4,5,5]
           return %y
         }
         """)
@@ -55,20 +61,21 @@ def test_without_bias_and_activation(text):
 
 
 def test_the_later_of_two_convolutions_adds(text):
-    body = "d = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (c, w, b) e = Conv <kernel_shape = [3,3], pads = [1,1,1,1]> (x, w) s = Add (e, d) y = Relu (s)"
+    conv = "Conv <pads = [1,1,1,1]>"
+    body = f"d = {conv} (c, w, b) e = {conv} (x, w) s = Add (e, d) y = Relu (s)"
     assert merged(body) == text("""
         graph g(%w : float32[4,4,3,3], %b : float32[4], %x : float32[1,4,5,5]) {
-          %c = Conv[kernel_shape=[3,3], pads=[1,1,1,1]](%x, %w, %b) : float32[1,4,5,5]
-          %d = Conv[kernel_shape=[3,3], pads=[1,1,1,1]](%c, %w, %b) : float32[1,4,5,5]
-          %y = gossamer::FusedConv[kernel_shape=[3,3], pads=[1,1,1,1], activation="relu"](%x, %w, _, %d) : float32[1,4,5,5]
+          %c = Conv[pads=[1,1,1,1], ](%x, %w, %b) : float32[1,4,5,5]
+          %d = Conv[pads=[1,1,1,1], ](%c, %w, %b) : float32[1,4,5,5]
+          %y = gossamer::FusedConv[pads=[1,1,1,1], activation="relu"](%x, %w, _, %d) : float32[1,4,5,5]
           return %y
         }
         """)
 
 
 def test_transposed_convolution():
-    result = merged("y = Sigmoid (c)", conv="c = ConvTranspose <kernel_shape = [3,3], pads = [1,1,1,1]> (x, w, b)")
-    assert 'gossamer::FusedConvTranspose[kernel_shape=[3,3], pads=[1,1,1,1], activation="sigmoid"](%x, %w, %b)' in result
+    result = merged("y = Sigmoid (c)", conv="c = ConvTranspose <pads = [1,1,1,1]> (x, w, b)")
+    assert 'gossamer::FusedConvTranspose[pads=[1,1,1,1], activation="sigmoid"](%x, %w, %b)' in result
 
 
 def test_a_residual_computed_after_the_convolution():
@@ -77,13 +84,16 @@ def test_a_residual_computed_after_the_convolution():
     assert result.index("Neg") < result.index("FusedConv")
 
 
-@pytest.mark.parametrize("body", [
-    "s = Add (c, per_channel) y = Relu (s)",  # of another shape: affine_into_conv's business
-    "r = Relu (c) y = Add (r, c)",  # others read the convolution
-    "n = Neg (c) y = Abs (n)",  # no activation
-    "s = Sigmoid (c) t = Sigmoid (c) y = Mul (s, t)",  # not a gate of x
-    "y = Clip (c, low)",  # the bound comes at run time
-])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s = Add (c, per_channel) y = Relu (s)",  # of another shape: affine_into_conv's business
+        "r = Relu (c) y = Add (r, c)",  # others read the convolution
+        "n = Neg (c) y = Abs (n)",  # no activation
+        "s = Sigmoid (c) t = Sigmoid (c) y = Mul (s, t)",  # not a gate of x
+        "y = Clip (c, low)",  # the bound comes at run time
+    ],
+)
 def test_kept(body):
     kept(body, f"{SHAPE} x, float[4,1,1] per_channel, float low")
 
@@ -93,7 +103,8 @@ def test_kept_when_returned():
 
 
 def test_kept_in_float64_when_a_parameter_would_be_rounded():
-    source = "g (double[1,1,3] p, double[1,1,1] q) => (double[1,1,3] y) <double a = {%s}> { c = Conv (p, q) y = PRelu (c, a) }"
+    body = "{ c = Conv (p, q) y = PRelu (c, a) }"
+    source = f"g (double[1,1,3] p, double[1,1,1] q) => (double[1,1,3] y) <double a = {{%s}}> {body}"
     unchanged(parse(source % 0.1), conv_epilogue)
     model = load(parse(source % 0.25))
     infer_shapes(model)

@@ -19,7 +19,10 @@ def kept(body: str, inputs: str = INPUTS, output: str = "float[2,6,4] y", consta
 
 
 def test_bias_and_activation(text):
-    source = parse("g (float[2,6,8] x, float[8,4] w, float[4] b) => (float[2,6,4] y) { p = MatMul (x, w) h = Add (p, b) g = Sigmoid (h) y = Mul (h, g) }")
+    source = parse(
+        "g (float[2,6,8] x, float[8,4] w, float[4] b) => (float[2,6,4] y)"
+        "{ p = MatMul (x, w) h = Add (p, b) g = Sigmoid (h) y = Mul (h, g) }"
+    )
     assert run_and_compare(source, matmul_epilogue) == text("""
         graph g(%x : float32[2,6,8], %w : float32[8,4], %b : float32[4]) {
           %y = gossamer::FusedMatMul[activation="silu", activation_params=[1]](%x, %w, %b) : float32[2,6,4]
@@ -28,10 +31,13 @@ def test_bias_and_activation(text):
         """)
 
 
-@pytest.mark.parametrize("body", [
-    "p = MatMul (x, w) h = Add (p, b) s = Add (h, z) y = Relu (s)",
-    "p = MatMul (x, w) h = Add (z, p) s = Add (b, h) y = Relu (s)",
-])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "p = MatMul (x, w) h = Add (p, b) s = Add (h, z) y = Relu (s)",
+        "p = MatMul (x, w) h = Add (z, p) s = Add (b, h) y = Relu (s)",
+    ],
+)
 def test_bias_and_residual_in_any_order(body):
     assert merged(body) == '[activation="relu"](%x, %w, %b, %z)'
 
@@ -72,40 +78,51 @@ def test_a_transpose_that_others_read_stays_for_them():
     assert "%z = Neg(%t)" in result
 
 
-@pytest.mark.parametrize(("gemm", "inputs", "want"), [
-    ("Gemm (x, w, c)", "float[4] c", "[{}](%x, %w, %c)"),
-    ("Gemm (x, w, c)", "float[1,4] c", "[{}](%x, %w, %c)"),
-    ("Gemm (x, w, c)", "float[6,4] c", "[{}](%x, %w, _, %c)"),
-    ("Gemm (x, w)", "float[4] c", "[{}](%x, %w)"),
-    ("Gemm <alpha = 0.5> (x, w, c)", "float[4] c", "[alpha=0.5, {}](%x, %w, %c)"),
-])
+@pytest.mark.parametrize(
+    ("gemm", "inputs", "want"),
+    [
+        ("Gemm (x, w, c)", "float[4] c", "[{}](%x, %w, %c)"),
+        ("Gemm (x, w, c)", "float[1,4] c", "[{}](%x, %w, %c)"),
+        ("Gemm (x, w, c)", "float[6,4] c", "[{}](%x, %w, _, %c)"),
+        ("Gemm (x, w)", "float[4] c", "[{}](%x, %w)"),
+        ("Gemm <alpha = 0.5> (x, w, c)", "float[4] c", "[alpha=0.5, {}](%x, %w, %c)"),
+    ],
+)
 def test_gemm(gemm, inputs, want):
     found = merged(f"p = {gemm} y = Tanh (p)", f"float[6,8] x, float[8,4] w, {inputs}", "float[6,4] y")
     assert found == want.format('activation="tanh"')
 
 
 def test_transposed_gemm():
-    found = merged("p = Gemm <transA = 1, transB = 1> (x, w) y = Tanh (p)", "float[8,6] x, float[4,8] w", "float[6,4] y")
+    found = merged(
+        "p = Gemm <transA = 1, transB = 1> (x, w) y = Tanh (p)", "float[8,6] x, float[4,8] w", "float[6,4] y"
+    )
     assert found == '[transA=1, transB=1, activation="tanh"](%x, %w)'
 
 
-@pytest.mark.parametrize("body", [
-    "y = MatMul (x, w)",
-    "p = MatMul (x, w) y = Add (p, column)",  # one value per row
-    "p = MatMul (x, w) y = Add (p, p)",
-    "p = MatMul (x, w) n = Neg (p) y = Add (n, p)",  # others read the product
-    "a = Transpose <perm = [2,1,0]> (turned) y = MatMul (a, w)",  # neither rows nor columns contiguous
-    "s = Mul (x, scale) y = MatMul (s, w)",  # no constant
-])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = MatMul (x, w)",
+        "p = MatMul (x, w) y = Add (p, column)",  # one value per row
+        "p = MatMul (x, w) y = Add (p, p)",
+        "p = MatMul (x, w) n = Neg (p) y = Add (n, p)",  # others read the product
+        "a = Transpose <perm = [2,1,0]> (turned) y = MatMul (a, w)",  # neither rows nor columns contiguous
+        "s = Mul (x, scale) y = MatMul (s, w)",  # no constant
+    ],
+)
 def test_kept(body):
     kept(body, INPUTS + ", float[2,6,1] column, float[8,6,2] turned, float scale")
 
 
-@pytest.mark.parametrize("body", [
-    "p = Gemm <beta = 0.5> (x, w, b) y = Relu (p)",
-    "p = Gemm (x, w, column) y = Relu (p)",
-    "y = Gemm (x, w, b)",  # nothing gained
-])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "p = Gemm <beta = 0.5> (x, w, b) y = Relu (p)",
+        "p = Gemm (x, w, column) y = Relu (p)",
+        "y = Gemm (x, w, b)",  # nothing gained
+    ],
+)
 def test_kept_gemm(body):
     kept(body, "float[6,8] x, float[8,4] w, float[4] b, float[6,1] column", "float[6,4] y")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import ceil, prod
 
 import numpy as np
 import onnx_ir as ir
@@ -20,21 +21,30 @@ def channels_last(model: ir.Model) -> bool:
     """Store activations N, spatial…, C wherever convolutions and what lies between them want them so.
 
     ```
-    %c = gossamer::FusedConv[…](%x, %w, %b) : float32[1,64,56,56]         %c = gossamer.nhwc::FusedConv[…, x_channels_first=1](%x, %w, %b)
-    %m = MaxPool[…](%c) : float32[1,64,28,28]                             %m = gossamer.nhwc::MaxPool[…](%c) : float32[1,28,28,64]
-    %d = Concat[axis=1](%m, %m) : float32[1,128,28,28]               →    %d = Concat[axis=3](%m, %m) : float32[1,28,28,128]
-    %e = Conv[…](%d, %v) : float32[1,32,28,28]                            %e_1 = gossamer.nhwc::Conv[…](%d, %v) : float32[1,28,28,32]
-    return %e                                                             %e = Transpose[perm=[0,3,1,2]](%e_1) : float32[1,32,28,28]
+    %c = gossamer::FusedConv[…](%x, %w, %b) : float32[1,64,56,56]
+    %m = MaxPool[…](%c) : float32[1,64,28,28]
+    %d = Concat[axis=1](%m, %m) : float32[1,128,28,28]
+    %e = Conv[…](%d, %v) : float32[1,32,28,28]
+    return %e
+
+      →
+
+    %c = gossamer.nhwc::FusedConv[…, x_channels_first=1](%x, %w, %b) : float32[1,56,56,64]
+    %m = gossamer.nhwc::MaxPool[…](%c) : float32[1,28,28,64]
+    %d = Concat[axis=3](%m, %m) : float32[1,28,28,128]
+    %e_last = gossamer.nhwc::Conv[…](%d, %v) : float32[1,28,28,32]
+    %e = Transpose[perm=[0,3,1,2]](%e_last) : float32[1,32,28,28]
+    return %e
     ```
 
-    A region grows from the convolutions (Conv, ConvTranspose and their fused forms; weights stay as ONNX has them) through all nodes that
-    `model.layout` can adapt: operators with kernels for both layouts move to the domain `gossamer.nhwc`, axes are renumbered, constants
-    that broadcast are transposed once. Where the region ends a value is transposed, once for all who read it so. Then the
-    region shrinks: a node leaves it if no more bytes are transposed without it, and a part with fewer convolutions than
-    transpositions goes altogether.
+    A region grows from the convolutions (Conv, ConvTranspose and their fused forms; weights stay as ONNX has them)
+    through all nodes that `model.layout` can adapt: operators with kernels for both layouts move to the domain
+    `gossamer.nhwc`, axes are renumbered, constants that broadcast are transposed once. Where the region ends a value is
+    transposed, once for all who read it so. Then the region shrinks: a node leaves it if no more bytes are transposed
+    without it, and a part with fewer convolutions than transpositions goes altogether.
 
-    No Transpose is made of one that is there already (the two become one, or none), nor where only axes of extent 1 move
-    (a Reshape, which costs nothing), nor for an input of few channels that convolutions read.
+    No Transpose is made next to one that is there already (the two become one, or none), nor where only axes of extent 1
+    move (a Reshape, which costs nothing), nor for an input of few channels that convolutions read.
 
     Kept: ranks other than 3 to 5, shapes that are not static, integers; the model's inputs and outputs; subgraphs.
     """
@@ -69,7 +79,7 @@ class _Region:
 
     def absorbs(self, node: ir.Node | None) -> bool:
         """Whether the node is a Transpose that can take its input in any order."""
-        return node is not None and is_transpose(node) and node not in self.nodes
+        return node is not None and _is_transpose(node) and node not in self.nodes
 
     def bytes_transposed(self, value: ir.Value) -> int:
         """What the value's readers cost: its size for each order that they want and that has to be made."""
@@ -79,11 +89,11 @@ class _Region:
         wanted = {self.wanted(*use) for use in value.uses() if not self.absorbs(use.node) and not self._reads_any(*use)}
         if value.is_graph_output():
             wanted.add(tuple(range(len(shape))))
-        return _nbytes(value) * sum(not keeps_order(shape, stored, order) for order in wanted)
+        return _nbytes(value) * sum(not _keeps_order(shape, stored, order) for order in wanted)
 
     def _reads_any(self, node: ir.Node, index: int) -> bool:
         value = node.inputs[index]
-        return value is not None and node in self.nodes and reads_first(node, index) and _is_plain(self.stored(value))
+        return value is not None and node in self.nodes and _reads_first(node, index) and _is_plain(self.stored(value))
 
     def links(self, node: ir.Node) -> Iterator[tuple[ir.Node, ir.Value, Order]]:
         """The nodes that exchange activations with a node of the region, the activation, and its order in memory."""
@@ -104,7 +114,9 @@ def _grow(model: ir.Model) -> _Region:
     region = _Region()
     opset = model.opset_imports.get("", 1)
     known: dict[ir.Node, Adaptation | None] = {}
-    pending: list[tuple[ir.Node, ir.Value | None, Order]] = [(node, None, ()) for node in model.graph if is_convolution(node)]
+    pending: list[tuple[ir.Node, ir.Value | None, Order]] = [
+        (node, None, ()) for node in model.graph if _is_convolution(node)
+    ]
     while pending:
         node, value, order = pending.pop()
         if node in region.nodes or node.graph is not model.graph:
@@ -128,13 +140,13 @@ def _agrees(node: ir.Node, adaptation: Adaptation, value: ir.Value, order: Order
 
 def _shrink(region: _Region) -> None:
     """Give back what is not worth it."""
-    pending = [node for node in region.nodes if not is_convolution(node)]
+    pending = [node for node in region.nodes if not _is_convolution(node)]
     while pending:
         node = pending.pop()
         if node in region.nodes and _leaves(region, node):
-            pending += [other for other in _around(node) if other in region.nodes and not is_convolution(other)]
+            pending += [other for other in _around(node) if other in region.nodes and not _is_convolution(other)]
     for part in _parts(region):
-        convolutions = sum(map(is_convolution, part))
+        convolutions = sum(map(_is_convolution, part))
         if convolutions < sum(1 for value in _values(part) if region.bytes_transposed(value)):
             for node in part:
                 del region.nodes[node]
@@ -183,27 +195,29 @@ def _values(nodes: Iterable[ir.Node]) -> list[ir.Value]:
     """What the nodes read and make, constants aside, each once."""
     found: dict[ir.Value, None] = {}
     for node in nodes:
-        found.update((value, None) for value in (*node.inputs, *node.outputs) if value is not None and not is_constant(value))
+        found.update(
+            (value, None) for value in (*node.inputs, *node.outputs) if value is not None and not is_constant(value)
+        )
     return list(found)
 
 
-def is_convolution(node: ir.Node) -> bool:
+def _is_convolution(node: ir.Node) -> bool:
     return (node.domain, node.op_type) in CONVOLUTIONS
 
 
-def is_transpose(node: ir.Node) -> bool:
+def _is_transpose(node: ir.Node) -> bool:
     return node.op_type == "Transpose" and node.domain == ""
 
 
-def keeps_order(shape: Sequence[int], stored: Order, wanted: Order) -> bool:
+def _keeps_order(shape: Sequence[int], stored: Order, wanted: Order) -> bool:
     """Whether only axes of extent 1 move from one order to the other."""
     return [axis for axis in stored if shape[axis] != 1] == [axis for axis in wanted if shape[axis] != 1]
 
 
-def reads_first(node: ir.Node, index: int) -> bool:
+def _reads_first(node: ir.Node, index: int) -> bool:
     """Whether this is a convolution that reads its input's few channels as they are."""
     shape = static_shape(node.inputs[index])
-    plain = is_convolution(node) and "Transpose" not in node.op_type and index == 0
+    plain = _is_convolution(node) and "Transpose" not in node.op_type and index == 0
     return plain and shape is not None and shape[1] <= MOST_CHANNELS_READ_FIRST
 
 
@@ -212,8 +226,7 @@ def _is_plain(order: Order) -> bool:
 
 
 def _nbytes(value: ir.Value) -> int:
-    size = value.dtype.itemsize if value.dtype is not None else 1
-    return int(np.prod(static_shape(value) or (1,), dtype=np.int64) * size)
+    return prod(static_shape(value) or ()) * ceil(value.dtype.itemsize if value.dtype is not None else 1)
 
 
 class _Rewriter:
@@ -235,12 +248,12 @@ class _Rewriter:
     def rewrite(self) -> None:
         self._model.opset_imports[CHANNELS_LAST] = self._model.opset_imports.get("", 1)
         others = [node for node in self._graph if node not in self._region.nodes]
-        transposes = [node for node in others if is_transpose(node)]
+        transposes = [node for node in others if _is_transpose(node)]
         returned = [value for value in self._graph.outputs if value in self._orders]
         for node, adaptation in self._region.nodes.items():
             self._adapt(node, adaptation)
         for node in others:
-            if not is_transpose(node):
+            if not _is_transpose(node):
                 self._restore(node)
         for node in transposes:  # only now: their readers may read what is stored
             self._merge(node)
@@ -257,12 +270,14 @@ class _Rewriter:
             value = node.inputs[index]
             assert value is not None
             order = adaptation.order(value, read=True)
-            if value not in self._orders and reads_first(node, index) and not self._is_at_hand(value, order):
+            if value not in self._orders and _reads_first(node, index) and not self._is_at_hand(value, order):
                 node.attributes.add(ir.AttrInt64("x_channels_first", 1))
             else:
                 node.replace_input_with(index, self._reordered(value, order))
         for index in adaptation.constants:
-            node.replace_input_with(index, self._transposed_constant(node.inputs[index], adaptation.order(node.outputs[0], read=False)))
+            node.replace_input_with(
+                index, self._transposed_constant(node.inputs[index], adaptation.order(node.outputs[0], read=False))
+            )
         for index, array in adaptation.parameters.items():
             if len(node.inputs) <= index:
                 node.resize_inputs(index + 1)
@@ -302,9 +317,11 @@ class _Rewriter:
         return self._orders.get(value) or self._plain_order(value)
 
     def _source(self, value: ir.Value, order: Order) -> tuple[ir.Value, Order]:
-        """Where to get `value` with its axes in this order from: before all Transposes. The order is of the source's axes."""
+        """Where to get `value` with its axes in this order from: before all Transposes, in which order of its axes."""
         producer = value.producer()
-        while self._region.absorbs(producer) and producer is not None and (source := producer.inputs[0]) in self._shapes:
+        while (
+            self._region.absorbs(producer) and producer is not None and (source := producer.inputs[0]) in self._shapes
+        ):
             perm = _perm(producer)
             value, order = source, tuple(perm[axis] for axis in order)
             producer = value.producer()
@@ -313,7 +330,7 @@ class _Rewriter:
     def _is_at_hand(self, value: ir.Value, order: Order) -> bool:
         """Whether the value is there in this order anyway, or by a Reshape."""
         source, order = self._source(value, order)
-        return (source, order) in self._made or keeps_order(self._shapes[source], self._stored(source), order)
+        return (source, order) in self._made or _keeps_order(self._shapes[source], self._stored(source), order)
 
     def _reordered(self, value: ir.Value, order: Order) -> ir.Value:
         """The value with its axes in this order in memory."""
@@ -327,7 +344,7 @@ class _Rewriter:
     def _make(self, source: ir.Value, order: Order) -> ir.Value:
         stored, shape = self._stored(source), [self._shapes[source][axis] for axis in order]
         name = self._names.fresh(f"{source.name}_{'first' if source in self._orders else 'last'}")
-        if keeps_order(self._shapes[source], stored, order):
+        if _keeps_order(self._shapes[source], stored, order):
             parameter = self._parameter(f"{name}_shape", np.array(shape, np.int64))
             node = ir.Node("", "Reshape", [source, parameter], num_outputs=1, name=name)
         else:
@@ -345,7 +362,8 @@ class _Rewriter:
     def _transposed_constant(self, value: ir.Value | None, order: Order) -> ir.Value:
         """A constant that broadcasts to activations, stored as they are."""
         array = constant_of(value)
-        assert value is not None and array is not None
+        assert value is not None
+        assert array is not None
         if (value, order) not in self._made:
             aligned = array.reshape((1,) * (len(order) - array.ndim) + array.shape).transpose(order)
             tensor = ir.Tensor(np.ascontiguousarray(aligned), dtype=value.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from gossamer.model.activation_forms import Activation, activation_after
+from gossamer.model.activation_forms import NONE, activation_after
 from gossamer.model.edit import nodes_in, static_shape
 from gossamer.model.fusion import activation_attributes, fuse, is_exact, is_float, residual_after
 
@@ -17,22 +17,23 @@ def conv_epilogue(model: ir.Model) -> bool:
 
     ```
     %c = Conv[…](%x, %w, %b)
-    %s = Add(%c, %z)                                                  →   %y = gossamer::FusedConv[…, activation="relu"](%x, %w, %b, %z)
+    %s = Add(%c, %z)                       →   %y = gossamer::FusedConv[…, activation="relu"](%x, %w, %b, %z)
     %y = Relu(%s)
 
     %c = Conv[…](%x, %w, %b)
     %t = Add(%c, 3)
-    %u = Clip(%t, 0, 6)                                               →   %y = gossamer::FusedConv[…, activation="hard_swish"](%x, %w, %b)
+    %u = Clip(%t, 0, 6)                    →   %y = gossamer::FusedConv[…, activation="hard_swish"](%x, %w, %b)
     %v = Mul(%c, %u)
     %y = Div(%v, 6)
     ```
 
-    Both are optional and in this order. Every way `model.activation_forms` knows of writing an activation of `kernels.activations`, with
-    scalar scale and shift after ReLU and hard swish. Where two convolutions meet in an addition, the later one does it. In subgraphs
-    too.
+    Both are optional and in this order. Every way `model.activation_forms` knows of writing an activation of
+    `kernels.activations`, with scalar scale and shift after ReLU and hard swish. Where two convolutions meet in an
+    addition, the later one does it. In subgraphs too.
 
     Kept: an addition of another shape or type (constants per channel are `affine_into_conv`'s); a convolution of which
-    others read or return anything before the last merged node; activation parameters that fp32 rounds, in float64.
+    others read or return anything before the last merged node; activation parameters that fp32 rounds, in float64; types
+    and ranks that no kernel takes.
     """
     changed = False
     for node in reversed(tuple(nodes_in(model.graph))):
@@ -57,7 +58,7 @@ def _merge(model: ir.Model, conv: ir.Node) -> bool:
     elif residual is None:
         return False
     else:
-        activation = Activation("none")
+        activation = NONE
     x, weight, bias = (*conv.inputs, None)[:3]
     attributes = (*conv.attributes.values(), *activation_attributes(activation))
     fuse(model, f"Fused{conv.op_type}", (x, weight, bias, residual), attributes, replaced)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import onnx_ir as ir
 
 from gossamer.model.edit import constant_of, erase, nodes_in, replace, static_shape, subgraphs_of
 from gossamer.model.elementwise import RULES, Expansion, Operator, expand, number_of
 from gossamer.model.node import FUSED
-from gossamer.model.steps import ExpressionBuilder
+from gossamer.model.steps import ExpressionBuilder, Number
 from gossamer.program import Refusal
 
 MOST_INPUTS = 8
@@ -26,17 +25,18 @@ def elementwise_chains(model: ir.Model) -> bool:
 
     ```
     %s = Add(%x, %bias)
-    %g = Sigmoid(%s)             →      %m, %y = gossamer::Elementwise[steps=["add 0 1","sigmoid 2","mul 2 3","relu 4"], results=[4,5]](%x, %bias)
-    %m = Mul(%s, %g)
-    %y = Relu(%m)
-    … = Conv(%m, …)
+    %g = Sigmoid(%s)             %m, %y = gossamer::Elementwise[results=[4,5],
+    %m = Mul(%s, %g)        →        steps=["add 0 1","sigmoid 2","mul 2 3","relu 4"]](%x, %bias)
+    %y = Relu(%m)                %c = Conv(%m, …)
+    %c = Conv(%m, …)
     ```
 
     Chains and diamonds of every operator of `model.elementwise`, casts between types included. Operands may be
     broadcast; constants of one element become part of the program. What others read besides stays an output.
 
-    Kept: nodes of subgraphs (onnxruntime may run those, which knows no operator of ours); a node without a static shape; joins over
-    MOST_INPUTS, MOST_OUTPUTS or MOST_STEPS, and those that would make a node depend on itself by way of a node that stays.
+    Kept: nodes of subgraphs (onnxruntime may run those, which knows no operator of ours); a node without a static
+    shape; joins over MOST_INPUTS, MOST_OUTPUTS or MOST_STEPS, and those that would make a node depend on itself by way
+    of a node that stays.
     """
     groups = _Partition(model.graph).groups
     for unit in groups:
@@ -57,9 +57,9 @@ class _Member:
 
     @property
     def operands(self) -> list[ir.Value]:
-        """The node's inputs that its program reads, in the program's order."""
-        values = (self.node.inputs[index] for index in self.expansion.sources)
-        return [value for value in values if value is not None]
+        """The inputs that its program reads, in the program's order; others once an earlier unit was put in place."""
+        inputs = self.node.inputs
+        return [value for index in self.expansion.sources if (value := inputs[index]) is not None]
 
     @property
     def result(self) -> ir.Value:
@@ -70,19 +70,17 @@ class _Member:
 class _Unit:
     """A node that stays, without members, or elementwise nodes that are to be joined.
 
-    bits: one for each node in it. before: the bits of all nodes that it depends on. shape: of its results.
+    bits: one for each node in it. before: the bits of all nodes that it depends on. shape: of its results. made: the
+    results of its members. sources: what they read from elsewhere. steps: how many they have together.
     """
 
     bits: int
     before: int = 0
     shape: tuple[int, ...] | None = None
     members: list[_Member] = field(default_factory=list)
-
-    @property
-    def sources(self) -> dict[ir.Value, None]:
-        """What its members read from elsewhere."""
-        own = {member.result for member in self.members}
-        return dict.fromkeys(value for member in self.members for value in member.operands if value not in own)
+    made: frozenset[ir.Value] = frozenset()
+    sources: tuple[ir.Value, ...] = ()
+    steps: int = 0
 
     @property
     def results(self) -> list[ir.Value]:
@@ -93,8 +91,10 @@ class _Unit:
 
     @property
     def fits(self) -> bool:
-        steps = sum(len(member.expansion.expression.steps) for member in self.members)
-        return steps <= MOST_STEPS and len(self.sources) <= MOST_INPUTS and len(self.results) <= MOST_OUTPUTS
+        """Whether one program may be made of it."""
+        if self.steps > MOST_STEPS or len(self.sources) > MOST_INPUTS:
+            return False
+        return len(self.members) <= MOST_OUTPUTS or len(self.results) <= MOST_OUTPUTS
 
 
 class _Partition:
@@ -102,6 +102,7 @@ class _Partition:
 
     def __init__(self, graph: ir.Graph) -> None:
         self._units: dict[_Unit, None] = {}
+        self._scalars: dict[ir.Value, Number | None] = {}
         self._unit_of: dict[ir.Node | None, _Unit] = {}
         for number, node in enumerate(graph):
             self._add(number, node)
@@ -119,15 +120,46 @@ class _Partition:
                 unit.before |= producer.bits | producer.before
         self._units[unit] = None
         self._unit_of[node] = unit
-        expansion = _expansion(node)
+        expansion = self._expansion(node)
         if expansion is not None:
-            unit.shape = static_shape(node.outputs[0])
-            unit.members = [_Member(number, node, expansion)]
+            member = _Member(number, node, expansion)
+            unit.shape, unit.members = static_shape(node.outputs[0]), [member]
+            unit.made, unit.sources = frozenset(node.outputs), tuple(dict.fromkeys(member.operands))
+            unit.steps = len(expansion.expression.steps)
             self._join(unit)
+
+    def _expansion(self, node: ir.Node) -> Expansion | None:
+        """The program of a node that may be joined: one output, and nothing about its values that depends on data."""
+        if (node.domain, node.op_type) not in RULES or [bool(value.name) for value in node.outputs] != [True]:
+            return None
+        values = [value for value in (*node.inputs, node.outputs[0]) if value is not None]
+        if any(value.dtype is None or static_shape(value) is None for value in values):
+            return None
+        assert node.graph is not None
+        operator = Operator(
+            node.op_type,
+            node.domain,
+            node.version or node.graph.opset_imports.get(node.domain, 1),
+            tuple(map(_dtype, node.inputs)),
+            tuple(map(_dtype, node.outputs)),
+            lambda name, default: node.attributes[name].value if name in node.attributes else default,
+            lambda index: self._scalar(node.inputs[index]) if index < len(node.inputs) else None,
+        )
+        expansion = expand(operator)
+        return None if isinstance(expansion, Refusal) else expansion
+
+    def _scalar(self, value: ir.Value | None) -> Number | None:
+        """The only element of a constant."""
+        if value is None or value.const_value is None or value.const_value.size != 1:
+            return None
+        if value not in self._scalars:
+            array = constant_of(value)
+            self._scalars[value] = None if array is None else number_of(array)
+        return self._scalars[value]
 
     def _join(self, unit: _Unit) -> None:
         """Joins a new node with the units that its operands come from, where that is allowed."""
-        producers = dict.fromkeys(self._unit_of.get(value.producer()) for value in unit.members[0].operands)
+        producers = dict.fromkeys(self._unit_of.get(value.producer()) for value in unit.sources)
         for producer in producers:
             if producer is None or not producer.members or producer.shape != unit.shape:
                 continue
@@ -152,38 +184,16 @@ class _Partition:
 
 
 def _union(a: _Unit, b: _Unit) -> _Unit:
-    bits = a.bits | b.bits
+    bits, made = a.bits | b.bits, a.made | b.made
     members = sorted((*a.members, *b.members), key=lambda member: member.number)
-    return _Unit(bits, (a.before | b.before) & ~bits, a.shape, members)
+    sources = tuple(dict.fromkeys(value for value in (*a.sources, *b.sources) if value not in made))
+    return _Unit(bits, (a.before | b.before) & ~bits, a.shape, members, made, sources, a.steps + b.steps)
 
 
 def _read_by(node: ir.Node) -> Iterator[ir.Value]:
     """The values that a node or its subgraphs read."""
     for reader in (node, *(inner for graph in subgraphs_of(node) for inner in nodes_in(graph))):
         yield from (value for value in reader.inputs if value is not None)
-
-
-def _expansion(node: ir.Node) -> Expansion | None:
-    """The program of a node that may be joined: one output, and nothing about its values that depends on data."""
-    if (node.domain, node.op_type) not in RULES or [bool(value.name) for value in node.outputs].count(True) != 1:
-        return None
-    values = [value for value in (*node.inputs, node.outputs[0]) if value is not None]
-    if any(value.dtype is None or static_shape(value) is None for value in values):
-        return None
-
-    def attribute(name: str, default: Any) -> Any:
-        return node.attributes[name].value if name in node.attributes else default
-
-    def scalar(index: int) -> int | float | None:
-        value = node.inputs[index] if index < len(node.inputs) else None
-        array = constant_of(value) if value is not None and value.const_value is not None and value.const_value.size == 1 else None
-        return None if array is None else number_of(array)
-
-    assert node.graph is not None
-    version = node.version or node.graph.opset_imports.get(node.domain, 1)
-    inputs = tuple(_dtype(value) for value in node.inputs)
-    expansion = expand(Operator(node.op_type, node.domain, version, inputs, (_dtype(node.outputs[0]),), attribute, scalar))
-    return None if isinstance(expansion, Refusal) else expansion
 
 
 def _dtype(value: ir.Value | None) -> str | None:
@@ -200,11 +210,7 @@ def _emit(unit: _Unit) -> None:
     builder = ExpressionBuilder()
     references: dict[ir.Value, int] = {}
     for member in unit.members:
-        operands = [references.get(value, None) for value in member.operands]
-        inputs = [
-            builder.input(value) if reference is None else reference
-            for value, reference in zip(member.operands, operands, strict=True)
-        ]
+        inputs = [references[value] if value in references else builder.input(value) for value in member.operands]
         (references[member.result],) = builder.append(member.expansion.expression, inputs)
     results = unit.results
     expression = builder.finish(references[value] for value in results)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from gossamer.model.activation_forms import Activation, activation_after, scalar_constant
+from gossamer.model.activation_forms import NONE, Activation, activation_after, scalar_constant
 from gossamer.model.edit import erase, nodes_in, static_shape
 from gossamer.model.fusion import (
     activation_attributes,
@@ -14,32 +14,31 @@ from gossamer.model.fusion import (
     is_exact,
     is_float,
     other_input,
-    residual_after,
     sole_reader,
 )
 
 
 def matmul_epilogue(model: ir.Model) -> bool:
-    """Merge transposition, scale, bias, residual addition and activation into MatMul (ONNX -1, -9, -13) or Gemm (-7 … -13).
+    """Merge transposition, scale, bias, residual and activation into MatMul (ONNX -1, -9, -13) or Gemm (-7 … -13).
 
     ```
     %t = Transpose[perm=[0,1,3,2]](%k)
-    %p = MatMul(%q, %t)                          →   %s = gossamer::FusedMatMul[transB=1, alpha=0.125](%q, %k)
+    %p = MatMul(%q, %t)                    →   %s = gossamer::FusedMatMul[transB=1, alpha=0.125](%q, %k)
     %s = Mul(%p, 0.125)
 
     %p = MatMul(%x, %w)
-    %h = Add(%p, %b)                             →   %y = gossamer::FusedMatMul[activation="silu"](%x, %w, %b)
+    %h = Add(%p, %b)                       →   %y = gossamer::FusedMatMul[activation="silu"](%x, %w, %b)
     %g = Sigmoid(%h)
     %y = Mul(%h, %g)
     ```
 
     Operands: multiplication or division by a scalar constant, and any Transpose that keeps the innermost axis among the
-    last two (`transA`, `transB`, else `permA`, `permB`: the operand is this permutation of its input). Results, in this order: scale;
-    a bias of one value per column and an addition of the result's shape, in either order; an activation as
+    last two (`transA`, `transB`, else `permA`, `permB`: the operand is this permutation of its input). Results, in this
+    order: scale; a bias of one value per column and an addition of the result's shape, in either order; an activation as
     `model.activation_forms` knows them. A Gemm becomes one only if it gains by it. In subgraphs too.
 
-    Kept: vectors for operands; integers; a Gemm whose C varies by row or is scaled by beta; anything of which others read or return an
-    intermediate value, save a Transpose, which stays for them.
+    Kept: vectors for operands; integers; a Gemm whose C varies by row or is scaled by beta; anything of which others read
+    or return an intermediate value, save a Transpose, which stays for them.
     """
     changed = False
     for node in tuple(nodes_in(model.graph)):
@@ -67,7 +66,7 @@ class _Fusion:
     alpha: float = 1.0
     bias: ir.Value | None = None
     residual: ir.Value | None = None
-    activation: Activation = Activation("none")
+    activation: Activation = NONE
 
     def take(self, node: ir.Node) -> None:
         self.replaced.append(node)
@@ -91,7 +90,7 @@ def _merge(model: ir.Model, node: ir.Node) -> bool:
     if (
         not gained
         and len(fusion.replaced) == 1
-        and not (a.absorbed or b.absorbed or node.op_type == "MatMul" and _moved(a, b))
+        and not (a.absorbed or b.absorbed or (node.op_type == "MatMul" and _moved(a, b)))
     ):
         return False
     attributes = [

@@ -1,0 +1,60 @@
+"""Cases of Softmax, LogSoftmax, Hardmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cases.node_case import NodeCase
+from cases.references import FLOAT_DTYPES, floats, through_float32, within
+
+NAN, INF = float("nan"), float("inf")
+OPERATORS = ("Softmax", "LogSoftmax", "Hardmax")
+
+
+def case(op: str, detail: str, x: np.ndarray, *, opset: int = 13, **attributes: Any) -> NodeCase:
+    return within(through_float32(NodeCase(f"{op}-{detail}", op, [x], attributes, opset)), 64)
+
+
+def _axes() -> list[NodeCase]:
+    x = floats("axes", (3, 7, 4, 5), low=-6, high=6)
+    cases = [
+        case(op, f"axis_{axis}-opset_{opset}", x, opset=opset, axis=axis)
+        for op in OPERATORS
+        for axis in (0, 1, 2, -1)
+        for opset in (11, 13)
+    ]
+    return cases + [case(op, f"default_axis-opset_{opset}", x, opset=opset) for op in OPERATORS for opset in (8, 13)]
+
+
+def _values() -> list[NodeCase]:
+    rows = [
+        [NAN, 1, 3],
+        [1, 3, NAN],
+        [-INF, -INF, -INF],
+        [INF, 1, 2],
+        [-INF, 3, 4],
+        [1e4, -1e4, 9999],
+        [-3e38, 3e38, 0],
+    ]
+    cases = [case(op, "extremes", np.array(rows, np.float32)) for op in OPERATORS[:2]]
+    ties = np.float32([[1, 3, 3], [2, 2, 2], [-INF, -INF, -INF], [-1, -2, -1]])
+    cases.append(case("Hardmax", "ties", ties))
+    cases += [case(op, dtype, floats(dtype, (5, 33), dtype)) for op in OPERATORS[:2] for dtype in FLOAT_DTYPES]
+    cases.append(case("Hardmax", "float16", floats("half", (5, 33), "float16")))
+    return cases + [
+        case("Softmax", "no_rows", np.zeros((0, 4), np.float32)),
+        case("Softmax", "one", np.ones((2, 1), np.float32)),
+    ]
+
+
+CASES = [*_axes(), *_values()]
+LARGE = [
+    case("Softmax", "vocabulary", floats("vocabulary", (2, 128_257), low=-9, high=9)),
+    case("LogSoftmax", "vocabulary-float16", floats("vocabulary", (40, 32_000), "float16", low=-9, high=9)),
+    case("Softmax", "attention-float16", floats("attention", (8, 12, 128, 128), "float16")),
+    case("Softmax", "channels", floats("channels", (2, 150, 64, 65)), axis=1),
+    case("Softmax", "long_columns", floats("columns", (20_000, 40)), axis=0),
+    case("Softmax", "short_rows", floats("short", (100_000, 3))),
+]

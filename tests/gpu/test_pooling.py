@@ -1,0 +1,14 @@
+"""Pools on the GPU: the interpreter's cases in both layouts, and larger ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from cases.node_case import NodeCase
+from cases.pooling import CASES, LARGE, last
+from cases.references import channels_last
+
+
+@pytest.mark.parametrize("node", [*CASES, *last(), *LARGE, *map(channels_last, LARGE)], ids=str)
+def test_pool(node: NodeCase) -> None:
+    node.check("cuda")

@@ -1,0 +1,26 @@
+"""Pools in the interpreter, against onnxruntime or NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cases.node_case import NodeCase
+from cases.pooling import CASES, case, last
+from gossamer.errors import UnsupportedModel
+
+
+@pytest.mark.parametrize("node", CASES, ids=str)
+def test_pool(node: NodeCase) -> None:
+    node.check("interpreter")
+
+
+@pytest.mark.parametrize("node", last(), ids=str)
+def test_pool_with_channels_last(node: NodeCase) -> None:
+    node.check("interpreter")
+
+
+def test_four_spatial_dimensions_are_refused() -> None:
+    node = case("MaxPool", "4d", np.zeros((1, 1, 3, 3, 3, 3), np.float32), kernel_shape=[2] * 4, want=np.zeros(16))
+    with pytest.raises(UnsupportedModel, match="4 spatial dimensions; windows have one to three"):
+        node.check("interpreter")

@@ -1,0 +1,584 @@
+"""The command line: what it prints, its exit status, and that errors are one clear text."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+
+from gossamer import diagnostics, errors, settings
+from gossamer.cli import app, arguments, comparison, doctor, feeds, progress
+from gossamer.errors import InvalidArgument, NoSuchFile
+from gossamer.program.cubin import Cubin
+
+MODEL = """
+<ir_version: 10, opset_import: ["": 21]>
+tiny (float[n,3] x) => (float[n,3] y, int64[2,k] found) {
+    [add] a = Add(x, x)
+    [act] y = Relu(a)
+    [find] found = NonZero(y)
+}
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.onnx"
+    onnx.save(onnx.parser.parse_model(MODEL), path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting in settings.SETTINGS.values():
+        monkeypatch.delenv(setting.name, raising=False)
+    monkeypatch.setenv("GOSSAMER_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(diagnostics.logger, "handlers", [])  # GOSSAMER_DEBUG adds one, for good
+
+
+@dataclass(frozen=True)
+class Result:
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def gossamer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
+    """Runs a command in this process."""
+
+    def run(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["gossamer", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            app.main()
+        printed = capsys.readouterr()
+        return Result(int(ended.value.code or 0), printed.out, printed.err)
+
+    return run
+
+
+def child(*arguments: str, code: str = "from gossamer.cli import main; main()") -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+
+
+Gossamer = Callable[..., Result]
+
+# Start
+
+
+def test_help_is_immediate_and_imports_nothing_heavy() -> None:
+    watched = "('numpy', 'onnx', 'onnx_ir', 'triton', 'onnxruntime', 'cuda')"
+    code = f"""
+import atexit, sys
+atexit.register(lambda: print([name for name in {watched} if name in sys.modules]))
+from gossamer.cli import main
+main()"""
+    started = time.perf_counter()
+    result = child("--help", code=code)
+    seconds = time.perf_counter() - started
+    assert result.returncode == 0
+    for command in ("run", "inspect", "bench", "doctor", "cache"):
+        assert f"\n  {command} " in result.stdout
+    assert result.stdout.endswith("[]\n")
+    assert seconds < 3, "0.2 s on a machine that does nothing else"
+
+
+def test_version(gossamer: Gossamer) -> None:
+    from gossamer import __version__
+
+    assert gossamer("--version").out == f"gossamer {__version__}\n"
+
+
+# Running
+
+
+def test_run_prints_outputs_placement_and_time(gossamer: Gossamer, model: Path) -> None:
+    result = gossamer("run", model, "--device", "cpu", "--input", "zeros", "--repeat", 3)
+    assert result.status == 0
+    assert "y       float32[1, 3]  0    0    0     0" in result.out
+    assert "found   int64[2, 0]" in result.out
+    assert "nodes: CPUExecutionProvider: 3 nodes" in result.out
+    assert "time: open " in result.out
+    assert ", median " in result.out
+
+
+def test_run_on_the_null_device_says_that_nothing_ran(gossamer: Gossamer, tmp_path: Path) -> None:
+    path = tmp_path / "static.onnx"
+    onnx.save(
+        onnx.parser.parse_model(MODEL.replace(", int64[2,k] found", "").replace("[find] found = NonZero(y)", "")), path
+    )
+    result = gossamer("run", path, "--device", "null")
+    assert result.status == 0
+    assert "the device null runs nothing: outputs are zeros" in result.out
+
+
+def test_run_as_json(gossamer: Gossamer, model: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([[1, -1, 2]], np.float32))
+    given = ("--input", f"x={tmp_path / 'x.npy'}", "--json", "--output", tmp_path / "out", "--compare", "onnxruntime")
+    result = gossamer("run", model, "--device", "cpu", *given).json
+    assert result["outputs"]["y"] == {
+        "dtype": "float32",
+        "shape": [1, 3],
+        "min": 0.0,
+        "max": 4.0,
+        "mean": 2.0,
+        "std": pytest.approx(np.std([2, 0, 4])),
+        "not_finite": 0,
+    }
+    assert [(one["output"], one["acceptable"]) for one in result["differences"]] == [("y", True), ("found", True)]
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "y.npy"), [[2, 0, 4]])
+    np.testing.assert_array_equal(np.load(tmp_path / "out" / "found.npy"), [[0, 0], [0, 2]])
+
+
+def test_a_comparison_beyond_the_tolerance_fails(
+    gossamer: Gossamer, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gossamer.session import InferenceSession
+
+    real, runs = InferenceSession.run, []
+
+    def drifting(self: InferenceSession, *given: Any) -> list[np.ndarray]:
+        runs.append(self)
+        return [y + y.dtype.type(0.01 * len(runs)) if y.dtype == np.float32 else y for y in real(self, *given)]
+
+    monkeypatch.setattr(InferenceSession, "run", drifting)
+    shape = ("--input-shape", "100x3")
+    result = gossamer("run", model, "--device", "cpu", "--compare", "onnxruntime", *shape)
+    assert result.status == 1
+    assert "FAIL  y: largest error 1.00e-02" in result.out
+    assert "ok    found: largest error 0" in result.out
+    result = gossamer("run", model, "--device", "cpu", "--compare", "onnxruntime", "--tolerance", "1", *shape)
+    assert result.status == 0
+
+
+def test_comparing_the_null_device_is_refused(gossamer: Gossamer, model: Path) -> None:
+    result = gossamer("run", model, "--device", "null", "--compare", "onnxruntime")
+    assert (result.status, result.out) == (2, "")
+    assert "--compare has nothing to compare on the device null" in result.err
+
+
+def test_without_a_gpu_the_default_falls_back_with_one_warning(gossamer: Gossamer, model: Path) -> None:
+    from gossamer.run import driver
+
+    if not driver.why_unavailable():
+        pytest.skip("a machine without a GPU")
+    result = gossamer("run", model)
+    assert result.status == 0
+    assert result.err.count("gossamer: warning: CUDAExecutionProvider is not used") == 1
+    refused = gossamer("run", model, "--device", "cuda")
+    assert refused.status == 1
+    assert refused.err.startswith("gossamer: CUDA device 0 is not available; looked for:\n")
+
+
+def test_the_interpreter_runs_what_a_gpu_would(model: Path) -> None:
+    """In a process of its own: this one may have imported Triton to compile."""
+    result = child("run", str(model), "--device", "interpreter", "--compare", "onnxruntime", "-s", "4x3")
+    assert result.returncode == 0, result.stderr
+    assert "CPUExecutionProvider: 1 node (NonZero)" in result.stdout
+    assert "ok    y: largest error" in result.stdout
+
+
+def test_bench_checks_and_measures(gossamer: Gossamer, model: Path) -> None:
+    result = gossamer("bench", model, "--device", "cpu", "--repeat", 5, "--warmup", 2, "--json").json
+    assert result["checked"] is True
+    assert 0 < result["min_us"] <= result["p10_us"] <= result["median_us"] <= result["p90_us"]
+    printed = gossamer("bench", model, "--device", "cpu", "--repeat", 5, "--warmup", 2, "--no-check")
+    assert "answer not checked" in printed.out
+    assert gossamer("bench", model, "--device", "null").status == 2
+
+
+# Looking
+
+
+def test_inspect_shows_placement_memory_and_program(gossamer: Gossamer, model: Path) -> None:
+    result = gossamer("inspect", model, "--device", "null", "--program")
+    assert result.status == 0
+    assert "program tiny for sm_90 (x: float32[1,3])" in result.out
+    assert "NonZero not on CUDAExecutionProvider: no kernel for operator NonZero (find)" in result.out
+    assert "1 node (NonZero)" in result.out
+    assert "an arena of " in result.out
+
+
+def test_inspect_as_json(gossamer: Gossamer, model: Path) -> None:
+    result = gossamer("inspect", model, "--target", "sm_80", "-s", "x=7x3", "--json", "--program").json
+    assert result["target"] == "sm_80"
+    assert result["inputs"] == {"x": "float32[7,3]"}
+    assert result["outputs"] == {"y": "float32[7,3]", "found": "int64[?]"}
+    assert result["nodes"]["NonZero"] == {"CPUExecutionProvider": 1}
+    assert result["host_calls"] == 1
+    assert result["arena_bytes"] >= result["arena_lower_bound_bytes"] > 0
+    assert result["program"].startswith("program tiny for sm_80")
+    (refused,) = (node for node in result["placement"] if node["refusals"])
+    assert refused == {
+        "node": "find",
+        "op": "NonZero",
+        "provider": "CPUExecutionProvider",
+        "refusals": {"CUDAExecutionProvider": "no kernel for operator NonZero"},
+    }
+
+
+UNSUPPORTED = MODEL.replace('["": 21]', '["": 21, "tests": 1]').replace("Relu(a)", "tests.Twist(a)")
+
+
+def test_inspect_lists_everything_unsupported_without_a_traceback(gossamer: Gossamer, tmp_path: Path) -> None:
+    path = tmp_path / "unsupported.onnx"
+    onnx.save(onnx.parser.parse_model(UNSUPPORTED), path)
+    result = gossamer("inspect", path, "--device", "null")
+    assert result.status == 1
+    assert "tests.Twist 'act': CUDAExecutionProvider: no kernel for operator Twist" in result.err
+    assert "Traceback" not in result.err
+    listed = gossamer("inspect", path, "--device", "null", "--json")
+    assert listed.status == 1
+    assert [(node["node"], node["op"]) for node in listed.json["unsupported"]] == [("act", "tests.Twist")]
+    strict = gossamer("inspect", path, "--device", "null", "--option", "strict=1", "--json")
+    assert [node["node"] for node in strict.json["unsupported"]] == ["act", "find"]
+
+
+@pytest.mark.parametrize("arguments", [("--device", "cpu"), ("--device", "interpreter", "--target", "sm_80")])
+def test_inspect_refuses_what_contradicts_itself(gossamer: Gossamer, model: Path, arguments: Sequence[str]) -> None:
+    result = gossamer("inspect", model, *arguments)
+    assert (result.status, result.out) == (2, "")
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "absent.onnx", "--device", "cpu"], "absent.onnx: there is no such file"),
+        (["run", "MODEL", "-s", "1xtwo"], "--input-shape '1xtwo': whole numbers joined by x are wanted"),
+        (["run", "MODEL", "-s", "z=1x3", "--device", "cpu"], "the model has no such input; it has x"),
+        (["run", "MODEL", "-i", "y=zeros", "--device", "cpu"], "--input y=...: the model has no such input; it has x"),
+        (["run", "MODEL", "-i", "x=zeros", "-i", "x=random"], "'x' was given before"),
+        (["run", "MODEL", "-i", "x=absent.npy", "--device", "cpu"], "absent.npy: there is no such file"),
+        (["run", "MODEL", "-i", "x=photo.png", "--device", "cpu"], "a picture needs an input of shape [n, c, h, w]"),
+        (["run", "MODEL", "-s", "2x2x3", "--device", "cpu"], "input 'x' expects tensor(float) of shape [n, 3]"),
+        (["run", "MODEL", "--option", "use_tf32"], "NAME=VALUE is wanted"),
+        (["run", "MODEL", "--device", "null", "--option", "use_tf=1"], "did you mean 'use_tf32'?"),
+        (["run", "MODEL", "--device", "cpu", "--option", "use_tf32=1"], "--device cpu does not use it"),
+        (["run", "MODEL", "--device", "gpu"], "'gpu' is not one of"),
+        (["run"], "Missing argument"),
+        (["cache", "prune"], "say what to keep"),
+        (["cache", "prune", "--max-size", "much"], "size 'much': a number of bytes is wanted"),
+    ],
+)
+def test_a_wrong_command_line_is_one_clear_text(
+    gossamer: Gossamer, model: Path, arguments: list[str], said: str
+) -> None:
+    result = gossamer(*(str(model) if argument == "MODEL" else argument for argument in arguments))
+    assert (result.status, result.out) == (2, "")
+    assert said in result.err
+    assert "Traceback" not in result.err
+
+
+def test_debug_adds_the_traceback(gossamer: Gossamer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_DEBUG", "1")
+    result = gossamer("run", "absent.onnx", "--device", "cpu")
+    assert result.status == 2
+    assert "Traceback" in result.err
+
+
+def test_a_missing_package_is_named_with_its_command(
+    gossamer: Gossamer, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'onnx_ir'", name="onnx_ir")
+
+    monkeypatch.setattr("gossamer.cli.run_model.run_model", unavailable)
+    result = gossamer("run", model)
+    assert result.status == 1
+    assert result.err == (
+        "gossamer: this needs the package onnx_ir, which is not installed: pip install 'gossamer[compile]'\n"
+    )
+
+
+def test_bugs_keep_their_traceback(gossamer: Gossamer, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'nothing'", name="nothing")
+
+    monkeypatch.setattr("gossamer.cli.run_model.run_model", broken)
+    monkeypatch.setattr(sys, "argv", ["gossamer", "run", str(model)])
+    with pytest.raises(ModuleNotFoundError):
+        app.main()
+
+
+# Doctor and cache
+
+
+def test_doctor_lists_everything_and_knows_what_to_do(gossamer: Gossamer) -> None:
+    findings = {finding["subject"]: finding for finding in gossamer("doctor", "--json").json}
+    for distribution in ("numpy", "cuda-bindings", "onnx", "onnx-ir", "triton", "onnxruntime"):
+        assert findings[distribution]["detail"]
+    assert "not looked for" in findings["cuDNN"]["detail"]
+    assert "0 kernels, 0 bytes" in findings["kernel cache"]["detail"]
+    assert "GOSSAMER_CACHE_DIR=" in findings["settings"]["detail"]
+    printed = gossamer("doctor")
+    assert printed.status == 0
+    assert re.search(rf"^ok  numpy +{re.escape(np.__version__)} *$", printed.out, re.MULTILINE)
+
+
+def test_doctor_says_how_to_get_what_is_missing(gossamer: Gossamer, monkeypatch: pytest.MonkeyPatch) -> None:
+    from importlib import metadata
+
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name in missing:
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    missing = ["triton", "onnx"]
+    result = gossamer("doctor")
+    assert result.status == 0, "the base is complete"
+    assert "--  triton" in result.out
+    assert result.out.count("pip install 'gossamer[compile]'") == 1
+    missing.append("numpy")
+    assert gossamer("doctor").status == 1
+
+
+def test_doctors_packages_are_those_of_pyproject() -> None:
+    import tomllib
+
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = {"": project["dependencies"]} | project["optional-dependencies"]
+    for extra, distributions in doctor.PACKAGES.items():
+        assert [requirement.split(">=")[0] for requirement in extras[extra]] == list(distributions)
+    assert doctor.command_for("onnx_ir.passes") == "pip install 'gossamer[compile]'"
+    assert doctor.command_for("torch") is None
+
+
+def test_the_cache_can_be_looked_at_and_emptied(gossamer: Gossamer) -> None:
+    from gossamer.build import cache
+
+    for number in range(3):
+        cache.store(f"{number:064}", Cubin("softmax_kernel", 90, 4, 0, 0, 1, (), "3.9.0", bytes(1000)))
+    assert gossamer("cache", "path").out == f"{cache.folder()}\n"
+    assert [row["function"] for row in gossamer("cache", "list", "--json").json] == ["softmax_kernel"] * 3
+    listed = gossamer("cache", "list").out
+    assert listed.count("softmax_kernel") == 3
+    assert "3 kernels, " in listed
+    assert gossamer("cache", "prune", "--days", "1").out.startswith("0 kernels removed")
+    assert gossamer("cache", "prune", "--max-size", "2.5k").out.startswith("1 kernels removed")
+    assert gossamer("cache", "clear").out.startswith("2 kernels removed")
+    assert gossamer("cache", "list").out.startswith("0 kernels, 0 bytes")
+
+
+# Parts
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("1500", 1500), ("2k", 2048), ("1.5M", 1572864), ("2GiB", 2**31), ("1 TB", 2**40)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert arguments.parse_size(text) == size
+
+
+@dataclass(frozen=True)
+class Slot:
+    name: str
+    dtype: str = "float32"
+    shape: tuple[int | str | None, ...] | None = (1, 3, 4, 6)
+
+
+def request(*inputs: str, shapes: Sequence[str] = (), seed: int = 0) -> arguments.Request:
+    return arguments.Request.parse(Path("m.onnx"), inputs, shapes, None, None, seed)
+
+
+def test_random_inputs_are_repeatable_and_fit_their_type() -> None:
+    slots = [
+        Slot("a"),
+        Slot("b", "int64", ("n", 5)),
+        Slot("c", "bool"),
+        Slot("d", "bfloat16"),
+        Slot("e", "float16", ()),
+    ]
+    first, again = (feeds.make_feeds(request(), slots) for _ in range(2))
+    assert {name: (array.dtype.name, array.shape) for name, array in first.items()} == {
+        "a": ("float32", (1, 3, 4, 6)),
+        "b": ("int64", (1, 5)),
+        "c": ("bool", (1, 3, 4, 6)),
+        "d": ("bfloat16", (1, 3, 4, 6)),
+        "e": ("float16", ()),
+    }
+    assert set(first["b"].ravel()) <= {0, 1}
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, again[name])
+    assert not np.array_equal(first["a"], feeds.make_feeds(request(seed=1), slots)["a"])
+
+
+def test_open_dimensions_are_asked_for_all_at_once() -> None:
+    slots = [Slot("a", shape=(None, "h", 3)), Slot("b", shape=("n",)), Slot("c", shape=None)]
+    with pytest.raises(InvalidArgument, match=r"give --input-shape a=\?xhx3 --input-shape c=\.\.\. \(of any rank\)$"):
+        feeds.make_feeds(request(), slots)
+    made = feeds.make_feeds(request("zeros", shapes=["a=2x5x3"]), slots[:1])
+    assert made["a"].shape == (2, 5, 3)
+    assert not made["a"].any()
+
+
+def test_what_cannot_be_made_up_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="input 's' is string"):
+        feeds.make_feeds(request(), [Slot("s", "string")])
+    with pytest.raises(InvalidArgument, match="say for which input"):
+        feeds.make_feeds(request("zeros"), [Slot("a"), Slot("b")])
+
+
+def test_bfloat16_survives_npy(tmp_path: Path) -> None:
+    array = np.array([1.5, -2], ml_dtypes.bfloat16)
+    np.save(tmp_path / "x.npy", array)
+    loaded = feeds.make_feeds(request(f"x={tmp_path / 'x.npy'}"), [Slot("x", "bfloat16", (2,))])["x"]
+    np.testing.assert_array_equal(loaded, array, strict=True)
+
+
+def test_pickles_are_not_loaded(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(InvalidArgument, match="not a readable"):
+        feeds.make_feeds(request(f"x={tmp_path / 'x.npy'}"), [Slot("x")])
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Path:
+    """8 × 4 pixels, red on the left and black on the right."""
+    image = pytest.importorskip("PIL.Image", reason="Pillow (pip install pillow)")
+    pixels = np.zeros((4, 8, 3), np.uint8)
+    pixels[:, :4, 0] = 255
+    path = tmp_path / "red.png"
+    image.fromarray(pixels).save(path)
+    return path
+
+
+def test_pictures_become_what_the_input_wants(picture: Path) -> None:
+    def load(shape: tuple[int | str | None, ...], dtype: str = "float32", given: tuple[int, ...] | None = None) -> Any:
+        return feeds.load_picture(Slot("x", dtype, shape), picture, given)
+
+    first = load(("n", 3, "h", "w"))
+    assert first.shape == (1, 3, 4, 8)
+    np.testing.assert_array_equal(first[0, 0, 0], [1, 1, 1, 1, 0, 0, 0, 0])
+    assert not first[0, 1:].any()
+    np.testing.assert_array_equal(load((1, None, None, 3))[0], first[0].transpose(1, 2, 0))
+    assert load((2, 3, 6, 10)).shape == (2, 3, 6, 10)
+    assert load(("n", 3, "h", "w"), given=(1, 3, 2, 2)).shape == (1, 3, 2, 2)
+    whole = load((1, 3, 4, 8), "uint8")
+    assert (whole.dtype, whole.max()) == (np.uint8, 255)
+    grey = load((1, 1, 4, 8))
+    assert grey.shape == (1, 1, 4, 8)
+    assert grey[0, 0, 0, 0] == pytest.approx(0.299, abs=0.01)
+
+
+def test_what_is_no_picture(tmp_path: Path) -> None:
+    pytest.importorskip("PIL", reason="Pillow (pip install pillow)")
+    (tmp_path / "text.png").write_text("hello")
+    with pytest.raises(InvalidArgument, match="nor a picture, nor"):
+        feeds.load_picture(Slot("x"), tmp_path / "text.png", None)
+    with pytest.raises(NoSuchFile):
+        feeds.load_picture(Slot("x"), tmp_path / "absent.png", None)
+
+
+def test_pictures_need_pillow(picture_free: None) -> None:
+    with pytest.raises(InvalidArgument, match="pip install pillow"):
+        feeds.load_picture(Slot("x"), Path("x.png"), None)
+
+
+@pytest.fixture
+def picture_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+
+
+def compare(got: Any, want: Any, allowed: float = 1e-3) -> comparison.Difference:
+    (difference,) = comparison.compare({"y": got}, {"y": want}, allowed)
+    return difference
+
+
+def test_errors_are_relative_to_the_largest_value() -> None:
+    want = np.array([100, 1e-3, np.nan, np.inf], np.float32)
+    off = want + np.float32(0.05)
+    assert compare(off, want).acceptable
+    assert not compare(off, want, 1e-4).acceptable
+    assert compare(off, want).relative == pytest.approx(5e-4, rel=1e-2)
+    assert compare(np.zeros(3), np.zeros(3)).relative == 0
+    assert compare(np.full(3, 1e-9), np.zeros(3)).relative == 1e-9
+    assert compare(np.zeros(0), np.zeros(0)).acceptable
+
+
+@pytest.mark.parametrize(
+    ("got", "want"),
+    [
+        (np.zeros(3, np.float32), np.zeros(4, np.float32)),
+        (np.zeros(3, np.float32), np.zeros(3, np.float16)),
+        (np.array([np.nan]), np.array([1.0])),
+        (np.array([1.0]), np.array([np.nan])),
+        (np.array([np.inf]), np.array([-np.inf])),
+        (np.array([1, 2]), np.array([1, 3])),
+        (np.array(["a"], object), np.array(["b"], object)),
+        ([1], [2]),
+    ],
+)
+def test_what_no_tolerance_excuses(got: Any, want: Any) -> None:
+    difference = compare(got, want, 1e9)
+    assert not difference.acceptable
+    assert difference.problem in str(difference)
+
+
+def test_the_least_precise_type_decides() -> None:
+    allowed = comparison.allowed_error
+    assert allowed({"float32", "int64"}, tf32=False) < allowed({"float32", "float16"}, tf32=False)
+    assert allowed({"float32"}, tf32=True) > allowed({"float32"}, tf32=False)
+    assert allowed({"int64"}, tf32=False) == allowed({"float32"}, tf32=False)
+    assert allowed({"bfloat16"}, tf32=True) == allowed({"bfloat16"}, tf32=False)
+
+
+def test_progress_shows_slow_stages_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    import io
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    def drawn(stream: io.StringIO, visible_after: float) -> str:
+        monkeypatch.setattr(sys, "stderr", stream)
+        monkeypatch.setattr(progress, "_VISIBLE_AFTER_SECONDS", visible_after)
+        with progress.progress_bars(), diagnostics.stage("compile kernels"):
+            diagnostics.advance(1, 2)
+            time.sleep(0.3)
+        return stream.getvalue()
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "compile kernels" in drawn(Terminal(), -1)
+    assert "compile kernels" not in drawn(Terminal(), 60)
+    assert drawn(io.StringIO(), -1) == ""
+
+
+def test_every_error_has_an_exit_status() -> None:
+    """2 where the caller can mend the command line, 1 for everything else."""
+    statuses = {}
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        if isinstance(kind, type) and issubclass(kind, errors.GossamerError):
+            statuses[name] = 2 if issubclass(kind, app.USAGE_ERRORS) else 1
+    assert {name for name, status in statuses.items() if status == 2} == {"InvalidArgument", "NoSuchFile"}
+
+
+def test_the_entry_point_is_installed() -> None:
+    script = Path(sys.executable).with_name("gossamer")
+    if not script.exists():
+        pytest.skip("the package is not installed in this environment")
+    result = subprocess.run([script, "--version"], capture_output=True, text=True, check=True, env=os.environ)
+    assert result.stdout.startswith("gossamer ")
