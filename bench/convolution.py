@@ -15,7 +15,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from gossamer.kernels.convolution import _convolve, is_depthwise
 from gossamer.kernels.convolution_epilogue import Epilogue, epilogue_of
 from gossamer.kernels.convolution_gemm import extents_of
 from gossamer.kernels.convolution_geometry import convolution_of
-from gossamer.kernels.convolution_tiles import _cycles, candidates, choose_convolution_tiles
+from gossamer.kernels.convolution_tiles import choose_convolution_tiles, priced
 from gossamer.kernels.depthwise import Patch, choose_patch, convolve_depthwise
 from gossamer.kernels.gemm_tiles import Tiles
 from gossamer.model.node import CHANNELS_LAST, Constants, Node, Scope
@@ -181,10 +181,7 @@ class Problem:
             return list(dict.fromkeys([choice, *patches])), choice
         extents = extents_of(convolution)
         choice = choose_convolution_tiles(extents, self.dtype, self.target)
-        costs = {
-            tiles: _cycles(tiles, extents, self.dtype, self.target)
-            for tiles in candidates(extents, self.dtype, self.target)
-        }
+        costs = {replace(tiles, splits=n): cost for cost, tiles, n in priced(extents, self.dtype, self.target)}
         return [tiles for tiles, cost in costs.items() if cost <= self.within * costs[choice]], choice
 
     def _lowered(self, tiles: Tiles | Patch) -> Candidate:
@@ -320,8 +317,9 @@ def report(network: str, batch: int, problems: list[Problem], counts: Counter[La
         for i, value in enumerate((chosen.microseconds, best.microseconds, peer)):
             sums[i] += value * count
         print(
-            f"{count}× {problem.layer!s:28} {chosen.microseconds:7.1f} {short(chosen.tiles):20} {best.microseconds:7.1f}"
-            f" {short(best.tiles):20} {peer:7.1f} ratio {chosen.microseconds / best.microseconds:.2f}"
+            f"{count}× {problem.layer!s:28} {chosen.microseconds:7.1f} {short(chosen.tiles):20}"
+            f" {best.microseconds:7.1f} {short(best.tiles):20} {peer:6.1f}"
+            f" choice/best {chosen.microseconds / best.microseconds:.2f}"
             + (f"  WRONG: {wrong}" if wrong else ""),
             flush=True,
         )

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import argparse
-import re
+import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 from gossamer import kernels, options, settings
 
 ROOT = Path(__file__).resolve().parents[1]
-CASES = ROOT / "tests" / "cases"
 UNTESTED = "none"
 
 _MADE_BY_FUSION = """Made by passes, never read from files: an operator with what follows it (bias, residual,
@@ -93,23 +92,32 @@ def operators() -> str:
         lines += ["", f"## {title}", "", text, "", "| operator | since | lowering | cases |", "|---|---|---|---|"]
         for _, op_type, since, lowering in mine:
             family = lowering.__module__.removeprefix("gossamer.")
-            lines.append(f"| {op_type} | {since} | `{family}` | {', '.join(cases_of(op_type)) or UNTESTED} |")
+            lines.append(
+                f"| {op_type} | {since} | `{family}` | {', '.join(cases().get((domain, op_type), [UNTESTED]))} |"
+            )
     unknown = {row[0] for row in rows} - DOMAINS.keys()
     assert not unknown, f"no section for domains {unknown}"
     return "\n".join(lines) + "\n"
 
 
-def cases_of(op_type: str) -> Iterator[str]:
-    """The modules of tests/cases that name an operator."""
-    for name, words in _words_of_cases().items():
-        if op_type in words:
-            yield f"`{name}`"
-
-
 @cache
-def _words_of_cases() -> dict[str, frozenset[str]]:
-    texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(CASES.glob("*.py"))}
-    return {name: frozenset(re.findall(r"\w+", text)) for name, text in texts.items()}
+def cases() -> dict[tuple[str, str], list[str]]:
+    """(domain, operator) → the modules of tests/cases that have cases of it."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    found: dict[tuple[str, str], list[str]] = {}
+    for path in sorted((ROOT / "tests" / "cases").glob("*.py")):
+        module = importlib.import_module(f"cases.{path.stem}")
+        for key in dict.fromkeys(_operators_in(vars(module).values())):
+            found.setdefault(key, []).append(f"`{path.stem}`")
+    return found
+
+
+def _operators_in(values: Iterable[object]) -> Iterator[tuple[str, str]]:
+    """Of the cases in lists of cases: whatever has an operator and a domain."""
+    for group in values:
+        for case in group if isinstance(group, (list, tuple)) else ():
+            if hasattr(case, "op_type"):
+                yield getattr(case, "domain", ""), case.op_type
 
 
 DOCUMENTS: dict[str, Callable[[], str]] = {

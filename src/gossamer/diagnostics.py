@@ -1,7 +1,7 @@
 """The GOSSAMER_DEBUG ladder: what the package says about its own work, all through the logger `gossamer`.
 
-Nothing is configured at import. `listen` gives the logger a handler when GOSSAMER_DEBUG asks for one and the program has
-set up none. `watch` is for programs that want to show progress, such as the command line.
+Nothing is configured at import. `listen` gives the logger a handler when GOSSAMER_DEBUG asks for one and the program
+has set up none. `watch` is for programs that want to show progress, such as the command line.
 """
 
 from __future__ import annotations

@@ -61,7 +61,9 @@ class Placement:
         return "\n".join(lines)
 
 
-def place(model: ir.Model, providers: Sequence[str], target: Target, scope: Scope, *, strict: bool = False) -> Placement:
+def place(
+    model: ir.Model, providers: Sequence[str], target: Target, scope: Scope, *, strict: bool = False
+) -> Placement:
     """Asks the doors in the order of `providers`. strict: only the first provider counts.
 
     Raises UnsupportedModel, naming every node that no provider takes and each provider's reason.

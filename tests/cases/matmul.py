@@ -17,7 +17,7 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 @dataclass(frozen=True)
 class Case:
-    """One node. shapes: of the inputs, None where one is omitted. want: from inputs in float64 (or integers) to results."""
+    """One node. shapes: of the inputs, None where one is omitted. want: of inputs in float64 (or ints)."""
 
     name: str
     op_type: str

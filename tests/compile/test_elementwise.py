@@ -10,11 +10,14 @@ import pytest
 
 import harness
 from cases.elementwise import FLOATS, INTEGERS, TENSOR_TYPES, _numpy
-from gossamer.kernels.elementwise import RAGGED_FROM, _magic, choose_tile, collapse, evaluate_elementwise, strided_copy
+from gossamer.kernels.elementwise import RAGGED_FROM, choose_tile, evaluate_elementwise, strided_copy
+from gossamer.kernels.elementwise_geometry import collapse
+from gossamer.kernels.elementwise_geometry import magic as magic_of
 from gossamer.model.steps import OPERATIONS, Expression, Step
 from gossamer.program import Buffer, Kernel, Target
 
 TARGET = Target.named("sm_90")
+
 _BOOLEAN_RESULT = {"equal", "less", "less_equal", "is_nan", "is_inf", "not"}
 _INTEGER_STEPS = [
     *("abs", "neg", "square", "cube", "sign", "add", "sub", "mul", "div", "pow", "mod", "fmod", "max", "min", "prelu"),
@@ -127,7 +130,7 @@ def test_blocks_fill_the_device_and_grow_with_the_work() -> None:
 
 @pytest.mark.parametrize("divisor", [2, 3, 7, 10, 49, 64, 641, 12_288, 65_537, 2**30, 2**31 - 1])
 def test_division_by_multiplication_is_exact(divisor: int) -> None:
-    magic, shift = _magic(divisor, wide=False)
+    magic, shift = magic_of(divisor, wide=False)
     near_multiples = [k * divisor + d for k in (0, 1, 2, 2**31 // divisor - 1, 2**31 // divisor) for d in (-1, 0, 1)]
     for x in [x for x in near_multiples if 0 <= x < 2**31] + [2**31 - 1, 123_456_789]:
         high = (x * (magic % 2**32)) >> 32

@@ -19,6 +19,9 @@ NUMBERS = {
 }  # fmt: skip
 
 
+TANH = "j = Mul (i, slope) t = Tanh (j) a = Add (one, t)"
+
+
 def found(body: str, opset: int = 20, *, half_precision: bool = False) -> Activation | None:
     """The activation of c in a graph that computes y from it."""
     constants = ", ".join(f"float {name} = {{{value}}}" for name, value in NUMBERS.items())
@@ -77,11 +80,8 @@ def in_half_precision(model: onnx.ModelProto) -> onnx.ModelProto:
     ("h = Mul (c, half) d = Mul (c, rroot2) e = Erf (d) a = Add (one, e) y = Mul (h, a)", ("gelu",)),
     ('y = Gelu <approximate = "tanh"> (c)', ("gelu_tanh",)),
     ("y = com.microsoft.FastGelu (c)", ("gelu_tanh",)),
-    ("p = Pow (c, three) k = Mul (p, cubic) i = Add (c, k) j = Mul (i, slope) t = Tanh (j) a = Add (t, one)"
-     "h = Mul (c, half) y = Mul (h, a)",
-     ("gelu_tanh",)),
-    ("q = Mul (c, c) p = Mul (q, c) k = Mul (cubic, p) i = Add (k, c) j = Mul (slope, i) t = Tanh (j) a = Add (one, t)"
-     "h = Mul (a, half) y = Mul (c, h)",
+    (f"p = Pow (c, three) k = Mul (p, cubic) i = Add (c, k) {TANH} h = Mul (c, half) y = Mul (h, a)", ("gelu_tanh",)),
+    (f"q = Mul (c, c) p = Mul (q, c) k = Mul (cubic, p) i = Add (k, c) {TANH} h = Mul (a, half) y = Mul (c, h)",
      ("gelu_tanh",)),
 ])  # fmt: skip
 def test_recognised(body, kind):

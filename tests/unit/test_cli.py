@@ -23,6 +23,8 @@ from gossamer.cli import app, arguments, comparison, doctor, feeds, progress
 from gossamer.errors import InvalidArgument, NoSuchFile
 from gossamer.program.cubin import Cubin
 
+pytest.importorskip("onnxruntime")
+
 MODEL = """
 <ir_version: 10, opset_import: ["": 21]>
 tiny (float[n,3] x) => (float[n,3] y, int64[2,k] found) {

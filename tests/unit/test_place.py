@@ -30,6 +30,12 @@ mixed (float[4,8] x, string[4] words) => (float[4,8] y, int64[2,n] found, string
 """
 
 
+@pytest.fixture(autouse=True)
+def _onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Placement only asks whether it is installed."""
+    monkeypatch.setattr(cpu, "_has_onnxruntime", lambda: True)
+
+
 def model_of(text: str) -> ir.Model:
     """A model from ONNX's text form, with inferred shapes."""
     return ir.serde.deserialize_model(onnx.shape_inference.infer_shapes(onnx.parser.parse_model(text)))

@@ -82,7 +82,10 @@ def entries() -> Iterator[Entry]:
 
 
 def prune(max_bytes: int | None = None, max_age_days: float | None = None) -> list[Path]:
-    """Removes what was not used for `max_age_days`, then the least recently used until `max_bytes` hold; gives what it removed."""
+    """Removes what was not used for `max_age_days`, then the least recently used until `max_bytes` hold the rest.
+
+    Gives what it removed.
+    """
     removed, kept_bytes = [], 0
     for path, status in _files():
         too_old = max_age_days is not None and time.time() - status.st_mtime > max_age_days * 86400

@@ -28,7 +28,12 @@ from gossamer.program import Kernel, Target
 from gossamer.program.cubin import Cubin
 
 _log = logging.getLogger("gossamer")
-_BOOT = "import json, sys; sys.path[:] = json.loads(sys.stdin.readline()); from gossamer.build.worker import main; main()"
+_BOOT = """\
+import json, sys
+sys.path[:] = json.loads(sys.stdin.readline())
+from gossamer.build.worker import main
+main()
+"""
 _CACHE_FORMAT = 1
 
 Progress = Callable[[int, int], None]
@@ -90,7 +95,8 @@ def _families_imported(module: str, seen: set[str]) -> set[str]:
 @memoize
 def _source(module: str) -> bytes:
     spec = find_spec(f"gossamer.kernels.{module}")
-    assert spec is not None and spec.origin is not None, f"no kernel family {module}"
+    assert spec is not None, f"no kernel family {module}"
+    assert spec.origin is not None
     return Path(spec.origin).read_bytes()
 
 

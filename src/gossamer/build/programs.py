@@ -64,8 +64,10 @@ def _host_call(model: ir.Model, group: list[PlacedNode], readers: dict[str, set[
 
 
 def _readers(model: ir.Model) -> dict[str, set[ir.Node | None]]:
-    """Value name → top-level nodes that read it (a reader in a subgraph counts as the node that holds the subgraph); None
-    stands for the caller, who reads outputs."""
+    """Value name → top-level nodes that read it; None stands for the caller, who reads outputs.
+
+    A reader in a subgraph counts as the node that holds the subgraph.
+    """
     readers: dict[str, set[ir.Node | None]] = {value.name or "": {None} for value in model.graph.outputs}
     for node in model.graph:
         for value in cpu.values_read(node):

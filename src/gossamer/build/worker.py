@@ -17,7 +17,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Serves until standard input ends. Answers go to the original standard output; whatever the compiler prints does not."""
+    """Serves until standard input ends. Answers go to the original standard output; the compiler's prints do not."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory(prefix="gossamer-triton-") as scratch:
@@ -29,7 +29,7 @@ def main() -> None:
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     try:
         return _compile(request)
-    except Exception as error:  # whatever stops the compiler is the answer to this request, raised by the asking process
+    except Exception as error:  # whatever stops the compiler is the answer; the asking process raises it
         return {"error": "\ncaused by ".join(f"{type(cause).__name__}: {cause}" for cause in _chain(error))}
 
 
@@ -114,7 +114,7 @@ def _specialise(
 
 
 def _tuples(value: Any) -> Any:
-    """JSON's lists as tuples. Inside tuples, Triton 3.6 takes texts and tuples only as its own objects, 3.9 both ways."""
+    """JSON's lists as tuples. Inside tuples, Triton 3.6 takes texts and tuples only as its own objects, 3.9 either."""
     import triton.language as tl
 
     if not isinstance(value, list):

@@ -96,14 +96,14 @@ def arg_calls(
     tile = tile_for(geometry, x.itemsize, target, elements=2048)
     splits = splits_for(geometry, tile, target)
     if splits == 1:
-        return (_pass(x, None, None, index, geometry, tile, 1, largest, last),)
+        return (_pass(x, None, None, index, geometry, tile, 1, largest, last, target),)
     values = node.temporary((splits, geometry.outputs), accumulator_of(x.dtype))
     indices = node.temporary((splits, geometry.outputs), "int64")
     rest = Geometry(1, 1, 1, splits, geometry.outputs)
     rest_tile = tile_for(rest, 8, target, elements=2048)
     return (
-        _pass(x, None, values, indices, geometry, tile, splits, largest, last),
-        _pass(values, indices, None, index, rest, rest_tile, 1, largest, last),
+        _pass(x, None, values, indices, geometry, tile, splits, largest, last, target),
+        _pass(values, indices, None, index, rest, rest_tile, 1, largest, last, target),
     )
 
 
@@ -117,13 +117,14 @@ def _pass(
     splits: int,
     largest: bool,
     last: bool,
+    target: Target,
 ) -> Launch:
     blocks = -(-geometry.steps // tile.steps)
     return launch(
         arg_reduce_kernel,
         (tile.programs(geometry), splits),
         writes=index if value is None else (value, index),
-        num_warps=warps_for(tile.elements),
+        num_warps=warps_for(tile.elements, tile.programs(geometry) * splits, target),
         x_ptr=x,
         x_index_ptr=x_index,
         value_ptr=value,

@@ -10,7 +10,7 @@ import triton.language as tl
 from gossamer.kernels.elementwise_math import reciprocal, square_root
 from gossamer.kernels.launch import launch
 from gossamer.kernels.normalization import DEFAULT_EPSILON, Norm, Parameters, Statistics, normalize_calls
-from gossamer.kernels.reduction_geometry import Geometry, as_type, float_accumulator, power_of_two, warps_for
+from gossamer.kernels.reduction_geometry import Geometry, as_type, float_accumulator, power_of_two
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, Node
 from gossamer.program import Launch, Refusal, Target
@@ -91,7 +91,7 @@ def _inference(node: Node, target: Target) -> Launch:
         batch_normalization_kernel,
         (-(-rows // block_rows) * -(-columns // block_columns),),
         writes=node.y,
-        num_warps=warps_for(2 * block_rows * block_columns, most=4),
+        num_warps=max(1, min(4, block_rows * block_columns // 256)),
         inplace=((node.y, node.x),),
         x_ptr=node.x,
         scale_ptr=node.inputs[1],

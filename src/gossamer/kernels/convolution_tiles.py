@@ -79,54 +79,74 @@ class Extents:
         return cdiv(self.reduction, block_k) * (1 if self.flat else self.taps)
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Tiles and what they cost on one target. Cycles: of a step, for arithmetic, for traffic from L2 and for issuing
+    loads, which programs on one multiprocessor share, and for latency, which they hide from each other."""
+
+    tiles: Tiles
+    shared: float
+    latency: float
+    resident: int
+
+
 @lru_cache(maxsize=4096)
 def choose_convolution_tiles(extents: Extents, dtype: str, target: Target) -> Tiles:
     """The tiles for a convolution of `extents` on `target`."""
     if target.interpreted:
         return _interpreter_tiles(extents)
-    costs = {tiles: _cycles(tiles, extents, dtype, target) for tiles in candidates(extents, dtype, target)}
-    return min(costs, key=costs.__getitem__)
+    _, tiles, splits = min(priced(extents, dtype, target), key=lambda candidate: candidate[0])
+    return replace(tiles, splits=splits)
 
 
-def candidates(extents: Extents, dtype: str, target: Target) -> Iterator[Tiles]:
-    """All tiles that fit `target`'s shared memory, each unsplit and with K split until the device is full."""
-    itemsize, on_tensor_cores = dtype_of(dtype).itemsize, uses_tensor_cores(dtype, target)
-    for shape in TENSOR_CORE_TILES if on_tensor_cores else FMA_TILES:
-        block_k = shape.block_k * 2 // itemsize if on_tensor_cores else shape.block_k
-        tiles = replace(shape, block_k=min(block_k, _power_of_two(extents.reduction)))
-        if tiles.shared_bytes(itemsize) > target.shared_bytes or _oversized(tiles, extents):
-            continue
-        yield tiles
+def priced(extents: Extents, dtype: str, target: Target) -> Iterator[tuple[float, Tiles, int]]:
+    """Every candidate as (estimated cycles, tiles, splits): all tiles that fit `target`'s shared memory, each unsplit
+    and with K split until the device is full. This runs for every new shape of an input, so it does nothing twice."""
+    most_rows, most_columns = max(16, _power_of_two(extents.pixels)), max(32, _power_of_two(extents.outputs))
+    second_traffic = 8 * extents.pixels * extents.outputs * extents.groups / (L2_BYTES * target.sm_count)
+    for shape in _shapes(dtype, target, _power_of_two(extents.reduction), extents.flat):
+        tiles = shape.tiles
+        if tiles.block_m > most_rows or tiles.block_n > most_columns:
+            continue  # one of half the size does
         steps, programs = extents.steps(tiles.block_k), tiles.programs(extents.pixels, extents.outputs, extents.groups)
+        yield _cycles(shape, programs, steps, target), tiles, 1
         most = min(MAX_SPLITS, steps // 2)
-        wanted = {min(most, per_sm * target.sm_count // max(1, programs)) for per_sm in (1, 2, 3)} | {min(most, 4)}
-        yield from (replace(tiles, splits=splits) for splits in sorted(wanted) if splits > 1)
+        fill = target.sm_count // max(1, programs)
+        for splits in {min(most, fill), min(most, 2 * fill), min(most, 3 * fill), min(most, 4)}:
+            if splits > 1:
+                second = SECOND_LAUNCH + second_traffic * splits
+                yield _cycles(shape, programs * splits, cdiv(steps, splits), target) + second, tiles, splits
 
 
-def _oversized(tiles: Tiles, extents: Extents) -> bool:
-    """Whether a tile of half the size would do; the smallest never is."""
-    rows, columns = _power_of_two(extents.pixels), _power_of_two(extents.outputs)
-    return (tiles.block_m > max(16, rows)) or (tiles.block_n > max(32, columns))
-
-
-def _cycles(tiles: Tiles, extents: Extents, dtype: str, target: Target) -> float:
-    """Estimated time: waves of programs, each bound by arithmetic, by L2, by issuing loads or by latency."""
-    itemsize = dtype_of(dtype).itemsize
-    programs = tiles.programs(extents.pixels, extents.outputs, extents.groups)
-    resident = min(_resident(tiles, itemsize, target), max(1, cdiv(programs, target.sm_count)))
+def _cycles(shape: Shape, programs: int, steps: int, target: Target) -> float:
+    """Estimated time: waves of programs, each bound by what they share or by latency."""
+    resident = min(shape.resident, max(1, cdiv(programs, target.sm_count)))
     waves = cdiv(programs, target.sm_count * resident)
+    return waves * (PROLOGUE + steps * max(shape.latency, resident * shape.shared))
+
+
+@lru_cache(maxsize=256)
+def _shapes(dtype: str, target: Target, most_k: int, flat: bool) -> tuple[Shape, ...]:
+    """The tiles that fit `target`, with block_k of at most `most_k`."""
+    itemsize, on_tensor_cores = dtype_of(dtype).itemsize, uses_tensor_cores(dtype, target)
+    shapes = []
+    for tiles in TENSOR_CORE_TILES if on_tensor_cores else FMA_TILES:
+        block_k = tiles.block_k * 2 // itemsize if on_tensor_cores else tiles.block_k
+        tiles = replace(tiles, block_k=min(block_k, most_k))  # noqa: PLW2901
+        if tiles.shared_bytes(itemsize) <= target.shared_bytes:
+            shapes.append(_shape(tiles, dtype, itemsize, target, flat))
+    return tuple(shapes)
+
+
+def _shape(tiles: Tiles, dtype: str, itemsize: int, target: Target, flat: bool) -> Shape:
     multiply = tiles.block_m * tiles.block_n * tiles.block_k / _rate(tiles, dtype, target)
     moved = (tiles.block_m + tiles.block_n) * tiles.block_k * itemsize
     # Sixteen bytes take about eight instructions; elements gathered one by one, fifteen each.
-    issue = (tiles.block_m * tiles.block_k * 15 if extents.flat else moved / 2) / ISSUE
+    issue = (tiles.block_m * tiles.block_k * 15 if flat else moved / 2) / ISSUE
     # Loads narrower than four bytes are not prefetched.
-    latency = LATENCY if extents.flat else LATENCY / max(1, tiles.num_stages - 1)
-    step = max(latency + STEP, resident * max(multiply + STEP / 2, moved / L2_BYTES, issue))
-    time = waves * (PROLOGUE + cdiv(extents.steps(tiles.block_k), tiles.splits) * step)
-    if tiles.splits > 1:
-        traffic = 2 * tiles.splits * extents.pixels * extents.outputs * extents.groups * 4
-        time += SECOND_LAUNCH + traffic / (L2_BYTES * target.sm_count)
-    return time
+    latency = LATENCY if flat else LATENCY / max(1, tiles.num_stages - 1)
+    shared = max(multiply + STEP / 2, moved / L2_BYTES, issue)
+    return Shape(tiles, shared, latency + STEP, _resident(tiles, itemsize, target))
 
 
 def _resident(tiles: Tiles, itemsize: int, target: Target) -> int:

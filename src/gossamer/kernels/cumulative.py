@@ -93,7 +93,7 @@ def lower_scan(node: Node, target: Target) -> Lowered:
             scan_kernel,
             (tile.programs(geometry), parts),
             writes=total if totals and total is not None else node.y,
-            num_warps=warps_for(tile.elements),
+            num_warps=warps_for(tile.elements, tile.programs(geometry) * parts, target),
             x_ptr=node.x,
             y_ptr=None if totals else node.y,
             total_ptr=total,

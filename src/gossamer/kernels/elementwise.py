@@ -16,6 +16,7 @@ from typing import TypeAlias
 import triton
 import triton.language as tl
 
+from gossamer.kernels.elementwise_geometry import Geometry, Layout, broadcast_strides, collapse, layout_of, magic
 from gossamer.kernels.elementwise_steps import evaluate
 from gossamer.kernels.launch import Address, launch
 from gossamer.kernels.registry import Lowered, lowers
@@ -186,7 +187,7 @@ def evaluate_elementwise(
     layouts: list[Layout] = []
     moving: list[int] = []
     for steps in geometry.strides:
-        layout = _layout(geometry.extents, steps, len(moving))
+        layout = layout_of(geometry.extents, steps, len(moving))
         layouts.append(layout)
         moving += [steps[dim] for dim, _ in layout[1]]
     tile = choose_tile(n, target)
@@ -201,7 +202,7 @@ def evaluate_elementwise(
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         parameters=parameters,
-        extents=tuple((extent, *_magic(extent, wide)) for extent in geometry.extents[1:]),
+        extents=tuple((extent, *magic(extent, wide)) for extent in geometry.extents[1:]),
         strides=tuple(moving),
         n=n,
         LAYOUTS=tuple(layouts),
@@ -212,75 +213,6 @@ def evaluate_elementwise(
         RAGGED=n % 16 != 0 and n >= RAGGED_FROM and not target.interpreted,
         BLOCK=tile.block,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Geometry:
-    """Merged dimensions: their extents, and the strides in them of every input."""
-
-    extents: tuple[int, ...]
-    strides: tuple[tuple[int, ...], ...]
-
-    @property
-    def farthest(self) -> int:
-        """The largest offset from an input's first element, in elements."""
-        reach = (sum((e - 1) * abs(s) for e, s in zip(self.extents, steps, strict=True)) for steps in self.strides)
-        return max(reach, default=0)
-
-
-def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Geometry:
-    """Merges neighbouring dimensions in which every operand moves as in one, and drops those of extent one."""
-    extents: list[int] = []
-    merged: list[list[int]] = [[] for _ in strides]
-    for dim, extent in enumerate(shape):
-        if extent == 1:
-            continue
-        if extents and all(m[-1] == s[dim] * extent for m, s in zip(merged, strides, strict=True)):
-            extents[-1] *= extent
-            for m, s in zip(merged, strides, strict=True):
-                m[-1] = s[dim]
-        else:
-            extents.append(extent)
-            for m, s in zip(merged, strides, strict=True):
-                m.append(s[dim])
-    return Geometry(tuple(extents), tuple(map(tuple, merged)))
-
-
-def broadcast_strides(operand: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides that read a dense operand as if it had `shape`, by NumPy's broadcasting rule."""
-    strides, step = [], 1
-    for extent in reversed(operand):
-        strides.append(step if extent != 1 else 0)
-        step *= extent
-    return (0,) * (len(shape) - len(operand)) + tuple(reversed(strides))
-
-
-Layout: TypeAlias = "tuple[str, tuple[tuple[int, int], ...]]"
-
-
-def _layout(extents: Sequence[int], strides: Sequence[int], position: int) -> Layout:
-    moving = [dim for dim, stride in enumerate(strides) if stride]
-    if not moving:
-        return ("scalar" if extents else "dense"), ()
-    step = 1
-    for extent, stride in zip(reversed(extents), reversed(strides), strict=True):
-        if stride != step:
-            return "strided", tuple((dim, position + k) for k, dim in enumerate(moving))
-        step *= extent
-    return "dense", ()
-
-
-def _magic(divisor: int, wide: bool) -> tuple[int, int]:
-    """(magic, shift) such that x // divisor = (x · (2³² + magic)) >> (32 + shift) for 0 ≤ x < 2³². magic as a signed
-    32-bit integer.
-
-    T. Granlund and P. L. Montgomery, "Division by Invariant Integers using Multiplication", 1994, figure 4.1.
-    """
-    if wide:
-        return 0, 0
-    shift = (divisor - 1).bit_length()
-    magic = ((1 << 32) * ((1 << shift) - divisor)) // divisor + 1
-    return magic - (1 << 32) if magic >= 1 << 31 else magic, shift
 
 
 EncodedStep: TypeAlias = "tuple[str, tuple[int, ...], int, str, int]"

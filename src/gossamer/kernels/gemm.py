@@ -1,8 +1,8 @@
 """Matrix products with an epilogue: y[b,m,n] = activation(alpha · Σₖ a[b,m,k] · b[b,k,n] + beta · bias + residual).
 
 Every operand has its own strides, so transposition and broadcasting cost nothing. Products of few tiles split K:
-partial sums go to a workspace, and a second kernel adds them and does the epilogue. A single row (or column) is bound by
-reading the matrix once and has a kernel of its own. `multiply` is the way in for all that is a matrix product.
+partial sums go to a workspace, and a second kernel adds them and does the epilogue. A single row (or column) is
+bound by reading the matrix once and has a kernel of its own. `multiply` is the way in for all that is a matrix product.
 """
 
 from __future__ import annotations

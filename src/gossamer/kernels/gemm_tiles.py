@@ -109,12 +109,13 @@ def candidates(m: int, n: int, k: int, batch: int, dtype: str, target: Target) -
         yield from (replace(tiles, splits=s) for s in sorted(wanted) if 1 < s <= min(MAX_SPLITS, steps // 2))
 
 
-def _fitting(dtype: str, itemsize: int, target: Target) -> Iterator[Tiles]:
+@lru_cache
+def _fitting(dtype: str, itemsize: int, target: Target) -> tuple[Tiles, ...]:
+    """The tiles for a type, as far as `target` has the shared memory."""
     if uses_tensor_cores(dtype, target):
         scaled = (replace(tiles, block_k=tiles.block_k * 2 // itemsize) for tiles in TENSOR_CORE_TILES)
-        yield from (tiles for tiles in scaled if tiles.shared_bytes(itemsize) <= target.shared_bytes)
-    else:
-        yield from FMA_TILES if "float" in dtype else INTEGER_TILES
+        return tuple(tiles for tiles in scaled if tiles.shared_bytes(itemsize) <= target.shared_bytes)
+    return FMA_TILES if "float" in dtype else INTEGER_TILES
 
 
 def _cycles(tiles: Tiles, m: int, n: int, k: int, batch: int, dtype: str, target: Target) -> float:

@@ -17,7 +17,7 @@ from gossamer.kernels.convolution_geometry import Activations, Triple, Window, t
 from gossamer.kernels.elementwise_math import divide, maximum
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction import Recipe, integer_power, reduce_calls, root
-from gossamer.kernels.reduction_geometry import as_type, float_accumulator, power_of_two, warps_for
+from gossamer.kernels.reduction_geometry import as_type, float_accumulator, power_of_two
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, Node
 from gossamer.program import Fill, Launch, Refusal, Target, dtype_of
@@ -171,7 +171,7 @@ def pool_launch(node: Node, pool: Pool, kind: str, target: Target, *, p: int = 1
         pool_kernel,
         (-(-pool.pixels // pixels) * -(-pool.x.channels // channels),),
         writes=y if index is None else (y, index),
-        num_warps=warps_for(4 * pixels * channels if channels > 1 else 16 * pixels, most=4),
+        num_warps=min(4, max(1, pixels * channels // (256 if channels > 1 else 64))),
         x_ptr=x,
         y_ptr=y,
         index_ptr=index,

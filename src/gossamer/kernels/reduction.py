@@ -229,8 +229,8 @@ def reduce_calls(
     while len(runs) > 5:  # the last two runs first: what they leave is contiguous
         *left, kept0, reduced0, kept1, reduced1, inner = runs
         partial = node.temporary((math.prod(left) * kept0 * kept1 * inner,), recipe.accumulator(x.dtype))
-        geometry = Geometry(math.prod(left) * kept0, reduced0, kept1, reduced1, inner)
-        calls += _passes(node, x, partial, geometry, recipe.partial, count, identity, target)
+        last = Geometry(math.prod(left) * kept0, reduced0, kept1, reduced1, inner)
+        calls += _passes(node, x, partial, last, recipe.partial, count, identity, target)
         x, recipe, runs = partial, recipe.rest, [*left, kept0 * kept1 * inner]
     geometry = geometry_of(runs)
     assert geometry is not None, runs
@@ -251,24 +251,32 @@ def _passes(
     tile = tile_for(geometry, x.itemsize, target)
     splits = splits_for(geometry, tile, target)
     if splits == 1:
-        return (_pass(x, y, geometry, tile, 1, recipe, count, identity),)
+        return (_pass(x, y, geometry, tile, 1, recipe, count, identity, target),)
     partial = node.temporary((splits, geometry.outputs), recipe.accumulator(x.dtype))
     rest = Geometry(1, 1, 1, splits, geometry.outputs)
     return (
-        _pass(x, partial, geometry, tile, splits, recipe.partial, count, identity),
-        _pass(partial, y, rest, tile_for(rest, partial.itemsize, target), 1, recipe.rest, count, identity),
+        _pass(x, partial, geometry, tile, splits, recipe.partial, count, identity, target),
+        _pass(partial, y, rest, tile_for(rest, partial.itemsize, target), 1, recipe.rest, count, identity, target),
     )
 
 
 def _pass(
-    x: Buffer, y: Buffer, geometry: Geometry, tile: Tile, splits: int, recipe: Recipe, count: int, identity: int | float
+    x: Buffer,
+    y: Buffer,
+    geometry: Geometry,
+    tile: Tile,
+    splits: int,
+    recipe: Recipe,
+    count: int,
+    identity: int | float,
+    target: Target,
 ) -> Launch:
     blocks = -(-geometry.steps // tile.steps)
     return launch(
         reduce_kernel,
         (tile.programs(geometry), splits),
         writes=y,
-        num_warps=warps_for(tile.elements),
+        num_warps=warps_for(tile.elements, tile.programs(geometry) * splits, target),
         x_ptr=x,
         y_ptr=y,
         count=count,

@@ -101,7 +101,7 @@ class Tile:
     def programs(self, geometry: Geometry) -> int:
         return -(-geometry.rows // self.rows) * -(-geometry.inner // self.inner)
 
-    def constants(self) -> dict[str, int]:
+    def constants(self) -> dict[str, Any]:
         return {"BLOCK_ROWS": self.rows, "BLOCK_STEPS": self.steps, "BLOCK_INNER": self.inner}
 
 
@@ -152,9 +152,13 @@ def power_of_two(extent: int) -> int:
     return 1 << max(extent - 1, 0).bit_length()
 
 
-def warps_for(elements: int, most: int = 8) -> int:
-    """Warps for a tile: about 32 elements, four 16-byte loads of a half type, per thread."""
-    return max(1, min(most, power_of_two(elements) // 1024))
+def warps_for(elements: int, programs: int, target: Target, *, most: int = 8) -> int:
+    """Warps for a tile: 32 elements, four 16-byte loads of a half type, per thread.
+
+    Only 8 where programs are too few to hide each other's latency.
+    """
+    per_warp = 1024 if programs >= 4 * target.sm_count else 256
+    return max(1, min(most, power_of_two(elements) // per_warp))
 
 
 def splits_for(geometry: Geometry, tile: Tile, target: Target) -> int:

@@ -26,7 +26,9 @@ def lowers(*op_types: str, domain: str = "", since: int = 1) -> Callable[[Loweri
         for op_type in op_types:
             versions = _LOWERINGS.setdefault((domain, op_type), {})
             if since in versions:
-                raise RuntimeError(f"{domain}.{op_type} since {since} is lowered by both {versions[since]} and {lowering}")
+                raise RuntimeError(
+                    f"{domain}.{op_type} since {since} is lowered by both {versions[since]} and {lowering}"
+                )
             versions[since] = lowering
         return lowering
 
@@ -34,7 +36,7 @@ def lowers(*op_types: str, domain: str = "", since: int = 1) -> Callable[[Loweri
 
 
 def find(domain: str, op_type: str, version: int) -> Lowering | Refusal:
-    """The lowering of an operator in the opset `version` of its domain, or why there is none: the native provider's door."""
+    """The lowering of an operator in opset `version` of its domain, or a refusal; the native provider's door."""
     _import_families()
     versions = _LOWERINGS.get((domain, op_type))
     if versions is None:

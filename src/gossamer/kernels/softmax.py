@@ -6,6 +6,8 @@ their maximum and sum of exponentials, then each combines them all and writes it
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import triton
 import triton.language as tl
@@ -124,7 +126,7 @@ def softmax_calls(
     node: Node, x: Buffer, y: Buffer, geometry: Geometry, target: Target, *, log: bool = False
 ) -> tuple[Launch, ...]:
     """The launches that write the softmax of `x` along the steps of `geometry`, which is not nested, to `y`."""
-    shared: dict[str, object] = {"LOG": log, "TYPE": float_accumulator(x.dtype)}
+    shared: dict[str, Any] = {"LOG": log, "TYPE": float_accumulator(x.dtype)}
     tile = resident_tile(geometry, x.itemsize, target)
     if tile is None:
         return _in_parts(node, x, y, geometry, target, shared)
@@ -133,7 +135,7 @@ def softmax_calls(
             softmax_kernel,
             (tile.programs(geometry),),
             writes=y,
-            num_warps=warps_for(tile.elements, most=16),
+            num_warps=warps_for(tile.elements, tile.programs(geometry), target, most=16),
             inplace=((y, x),),
             x_ptr=x,
             y_ptr=y,
@@ -144,12 +146,12 @@ def softmax_calls(
     )
 
 
-def _extents(geometry: Geometry) -> dict[str, object]:
+def _extents(geometry: Geometry) -> dict[str, Any]:
     return {"n_rows": geometry.rows, "n_inner": geometry.inner, "n_steps": geometry.steps, "WIDE": geometry.wide}
 
 
 def _in_parts(
-    node: Node, x: Buffer, y: Buffer, geometry: Geometry, target: Target, shared: dict[str, object]
+    node: Node, x: Buffer, y: Buffer, geometry: Geometry, target: Target, shared: dict[str, Any]
 ) -> tuple[Launch, ...]:
     tile = tile_for(geometry, x.itemsize, target)
     blocks = -(-geometry.steps // tile.steps)
@@ -162,7 +164,7 @@ def _in_parts(
         softmax_partials_kernel,
         (tile.programs(geometry), parts),
         writes=(most, total),
-        num_warps=warps_for(tile.elements),
+        num_warps=warps_for(tile.elements, tile.programs(geometry) * parts, target),
         x_ptr=x,
         most_ptr=most,
         total_ptr=total,
@@ -176,7 +178,7 @@ def _in_parts(
         softmax_from_partials_kernel,
         (tile.programs(geometry) * blocks,),
         writes=y,
-        num_warps=warps_for(tile.elements),
+        num_warps=warps_for(tile.elements, tile.programs(geometry) * blocks, target),
         inplace=((y, x),),
         x_ptr=x,
         y_ptr=y,

@@ -1,9 +1,9 @@
 """Which activation an expression is, however a model writes it.
 
 Exporters write one function in many ways: x · clip(x + 3, 0, 6) / 6, x · hardsigmoid(x), (x / 6) · clip(…). Here an
-expression of one variable becomes a polynomial in atoms, an atom being x or a function of such a polynomial, with ONNX's
-composite operators spelt out. Equal functions then mostly have equal polynomials, which are compared with those of known
-activations.
+expression of one variable becomes a polynomial in atoms, an atom being x or a function of such a polynomial, with
+ONNX's composite operators spelt out. Equal functions then mostly have equal polynomials, which are compared with those
+of known activations.
 """
 
 from __future__ import annotations

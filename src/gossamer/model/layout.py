@@ -164,7 +164,7 @@ def _unsqueeze(node: ir.Node, _: int) -> Adaptation | None:
 
 
 def _reshape(node: ir.Node, _: int) -> Adaptation | None:
-    """Spatial axes are split or merged and N and C stay, or C is split in two or merged (as shuffles of channels do)."""
+    """Spatial axes are split or merged and N and C stay, or C is split in two or merged (as channel shuffles do)."""
     before, after = static_shape(node.inputs[0]) or (), static_shape(node.outputs[0]) or ()
     if not _has_layout(node.outputs[0]) or 0 in after:
         return None

@@ -1,7 +1,23 @@
 """The waist of the hourglass: what the machine does, as frozen data. Nothing here knows ONNX, Triton or the driver."""
 
+from __future__ import annotations
+
 from gossamer.program.buffers import ARENA_ALIGNMENT, Buffer, dtype_of, name_of
-from gossamer.program.calls import Argument, Call, Copy, Fill, HostCall, Kernel, Launch, Origin, Pointer, Refusal, Scalar, TensorMap, View
+from gossamer.program.calls import (
+    Argument,
+    Call,
+    Copy,
+    Fill,
+    HostCall,
+    Kernel,
+    Launch,
+    Origin,
+    Pointer,
+    Refusal,
+    Scalar,
+    TensorMap,
+    View,
+)
 from gossamer.program.memory import Arena, Host, Location, MemoryPlan, Weight, plan_memory
 from gossamer.program.program import Program
 from gossamer.program.target import Target

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 Scalar: TypeAlias = int | float
-Constant: TypeAlias = "int | float | str | bool | None | tuple[Constant, ...]"
+Constant: TypeAlias = "int | float | str | bool | tuple[Constant, ...] | None"
 TypeName: TypeAlias = "str | tuple[TypeName, ...]"
 
 
@@ -33,7 +33,7 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A TMA descriptor over a buffer: sizes and strides in elements (the last stride is 1), `box` what one copy moves."""
+    """A TMA descriptor over a buffer. shape, strides: in elements, the last stride is 1. box: what one copy moves."""
 
     buffer: str
     dtype: str
@@ -51,8 +51,9 @@ class Kernel:
 
     name: `module.function` below `gossamer.kernels`. signature: parameter name → type for every parameter that is not a
     constexpr, in order: `*fp16:16` is an fp16 pointer divisible by 16, `i32` an integer, `i32:16` one divisible by
-    16, `1` an integer known to be one (no parameter is passed for it), a tuple a tuple of these. constants: the constexpr
-    parameters. options: Triton's compiler options; all that Gossamer sets are listed in `build/compilation`.
+    16, `1` an integer known to be one (no parameter is passed for it), `none` an absent pointer, a tuple a tuple of
+    these. constants: the constexpr parameters. The compiler's other options are the same for all kernels; they are
+    listed in `build/worker`.
     """
 
     name: str

@@ -21,9 +21,9 @@ class TensorMapLayout:
 class Cubin:
     """Machine code for one kernel on one architecture.
 
-    function: the symbol. shared_bytes: dynamic shared memory of a block. scratch_bytes, scratch_alignment: global memory
-    that the kernel wants per program (its first hidden parameter). tensor_maps: one per TMA descriptor argument, in order.
-    triton: the version of the compiler.
+    function: the symbol. shared_bytes: dynamic shared memory of a block. scratch_bytes, scratch_alignment: global
+    memory that the kernel wants per program (its first hidden parameter). tensor_maps: one per TMA descriptor argument,
+    in order. triton: the version of the compiler.
     """
 
     function: str
@@ -39,9 +39,7 @@ class Cubin:
     def header(self) -> dict[str, Any]:
         """Everything but the code, as JSON values."""
         return {name: getattr(self, name) for name in self.__slots__ if name not in ("code", "tensor_maps")} | {
-            "tensor_maps": [
-                {name: getattr(layout, name) for name in layout.__slots__} for layout in self.tensor_maps
-            ]
+            "tensor_maps": [{name: getattr(layout, name) for name in layout.__slots__} for layout in self.tensor_maps]
         }
 
     @staticmethod

@@ -62,8 +62,9 @@ def plan_memory(
 ) -> MemoryPlan:
     """Places every buffer that inputs, outputs or calls name.
 
-    weights: buffer name → key of the constant. Views share their source's memory; a launch writes over an input that dies
-    with it where it says it may. Blocks are placed largest first, each at the lowest offset free for its whole life.
+    weights: buffer name → key of the constant. Views share their source's memory; a launch writes over an input that
+    dies with it where it says it may. Blocks are placed largest first, each at the lowest offset free for its whole
+    life.
     """
     inputs, outputs = list(inputs), list(outputs)
     last_use = _last_uses(calls, outputs)
@@ -116,7 +117,9 @@ def _last_uses(calls: Sequence[Call], outputs: Sequence[str]) -> dict[str, int]:
     return last
 
 
-def _host_only(buffers: Mapping[str, Buffer], calls: Sequence[Call], inputs: Sequence[str], outputs: Sequence[str]) -> set[str]:
+def _host_only(
+    buffers: Mapping[str, Buffer], calls: Sequence[Call], inputs: Sequence[str], outputs: Sequence[str]
+) -> set[str]:
     """Buffers that the device never touches, and those of a shape that is not known here."""
     device: set[str] = set()
     host: set[str] = set(inputs) | {name for name, buffer in buffers.items() if buffer.dynamic}
@@ -128,7 +131,9 @@ def _host_only(buffers: Mapping[str, Buffer], calls: Sequence[Call], inputs: Seq
     return host - device
 
 
-def _share(view: View, locations: dict[str, Location], block_of: dict[str, _Block], last_use: Mapping[str, int]) -> None:
+def _share(
+    view: View, locations: dict[str, Location], block_of: dict[str, _Block], last_use: Mapping[str, int]
+) -> None:
     block = block_of.get(view.source)
     if block is not None:
         offset = next(offset for name, offset in block.members if name == view.source) + view.offset
@@ -148,14 +153,19 @@ def _dying_block(
         block = block_of.get(source)
         if out != written or block is None or block.last != index or (source, 0) not in block.members:
             continue
-        if buffers[written].nbytes <= buffers[source].nbytes and not _is_touched_otherwise(call, source, buffers, block_of):
+        if buffers[written].nbytes <= buffers[source].nbytes and not _is_touched_otherwise(
+            call, source, buffers, block_of
+        ):
             return block
     return None
 
 
-def _is_touched_otherwise(call: Call, source: str, buffers: Mapping[str, Buffer], block_of: Mapping[str, _Block]) -> bool:
-    """Whether the call reads bytes of `source`, which is at the start of its block, through another view of the block, or
-    writes them already: an in-place claim speaks of `source` alone."""
+def _is_touched_otherwise(
+    call: Call, source: str, buffers: Mapping[str, Buffer], block_of: Mapping[str, _Block]
+) -> bool:
+    """Whether the call reads bytes of `source`, which starts its block, through another view of the block, or writes
+    them already: an in-place claim speaks of `source` alone.
+    """
     block = block_of[source]
     for name in {*call.reads, *call.writes} - {source}:
         if block_of.get(name) is block:

@@ -91,7 +91,15 @@ def _subgraph(
         operands = [None if value is None else fresh[value.name or ""] for value in node.inputs]
         attributes = list(node.attributes.values())
         copies.append(
-            ir.Node(node.domain, node.op_type, operands, attributes, outputs=cloned_outputs, name=node.name, version=node.version)
+            ir.Node(
+                node.domain,
+                node.op_type,
+                operands,
+                attributes,
+                outputs=cloned_outputs,
+                name=node.name,
+                version=node.version,
+            )
         )
     return ir.Graph(
         [fresh[value.name or ""] for value in inputs],

@@ -106,7 +106,7 @@ class InterpreterExecutor:
 
 
 class Memory:
-    """The arena and the host arrays of one run. Fresh arenas are full of 0xFF (NaN, -1), so that reads before writes show."""
+    """The arena and the host arrays of one run. Arenas start full of 0xFF (NaN, -1): reads before writes show."""
 
     def __init__(self, program: Program, weights: Mapping[str, np.ndarray]) -> None:
         self._program = program
@@ -152,6 +152,7 @@ def aligned_empty(nbytes: int) -> np.ndarray:
 
 
 def aligned_copy(array: np.ndarray) -> np.ndarray:
+    """A copy that starts at a multiple of the arena's alignment."""
     copy = aligned_empty(max(1, array.nbytes))[: array.nbytes].view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy

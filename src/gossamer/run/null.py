@@ -22,7 +22,9 @@ class NullExecutor:
         self.programs.append(program)
         unknown = [name for name in program.outputs if program.buffers[name].dynamic]
         if unknown:
-            raise InvalidArgument(f"the null device cannot know the shape of output '{unknown[0]}', which depends on data")
+            raise InvalidArgument(
+                f"the null device cannot know the shape of output '{unknown[0]}', which depends on data"
+            )
         return {name: np.zeros(b.shape, dtype_of(b.dtype)) for name in program.outputs for b in [program.buffers[name]]}
 
     def time_calls(self, program: Program, feeds: Mapping[str, np.ndarray]) -> list[tuple[Call, float]]:

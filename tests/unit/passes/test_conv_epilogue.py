@@ -65,8 +65,8 @@ def test_the_later_of_two_convolutions_adds(text):
     body = f"d = {conv} (c, w, b) e = {conv} (x, w) s = Add (e, d) y = Relu (s)"
     assert merged(body) == text("""
         graph g(%w : float32[4,4,3,3], %b : float32[4], %x : float32[1,4,5,5]) {
-          %c = Conv[pads=[1,1,1,1], ](%x, %w, %b) : float32[1,4,5,5]
-          %d = Conv[pads=[1,1,1,1], ](%c, %w, %b) : float32[1,4,5,5]
+          %c = Conv[pads=[1,1,1,1]](%x, %w, %b) : float32[1,4,5,5]
+          %d = Conv[pads=[1,1,1,1]](%c, %w, %b) : float32[1,4,5,5]
           %y = gossamer::FusedConv[pads=[1,1,1,1], activation="relu"](%x, %w, _, %d) : float32[1,4,5,5]
           return %y
         }

@@ -43,8 +43,8 @@ def channels_last(model: ir.Model) -> bool:
     transposed, once for all who read it so. Then the region shrinks: a node leaves it if no more bytes are transposed
     without it, and a part with fewer convolutions than transpositions goes altogether.
 
-    No Transpose is made next to one that is there already (the two become one, or none), nor where only axes of extent 1
-    move (a Reshape, which costs nothing), nor for an input of few channels that convolutions read.
+    No Transpose is made next to one that is there already (the two become one, or none), nor where only axes of extent
+    1 move (a Reshape, which costs nothing), nor for an input of few channels that convolutions read.
 
     Kept: ranks other than 3 to 5, shapes that are not static, integers; the model's inputs and outputs; subgraphs.
     """

@@ -32,8 +32,8 @@ def conv_epilogue(model: ir.Model) -> bool:
     addition, the later one does it. In subgraphs too.
 
     Kept: an addition of another shape or type (constants per channel are `affine_into_conv`'s); a convolution of which
-    others read or return anything before the last merged node; activation parameters that fp32 rounds, in float64; types
-    and ranks that no kernel takes.
+    others read or return anything before the last merged node; activation parameters that fp32 rounds, in float64;
+    types and ranks that no kernel takes.
     """
     changed = False
     for node in reversed(tuple(nodes_in(model.graph))):

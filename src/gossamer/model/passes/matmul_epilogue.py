@@ -34,11 +34,11 @@ def matmul_epilogue(model: ir.Model) -> bool:
 
     Operands: multiplication or division by a scalar constant, and any Transpose that keeps the innermost axis among the
     last two (`transA`, `transB`, else `permA`, `permB`: the operand is this permutation of its input). Results, in this
-    order: scale; a bias of one value per column and an addition of the result's shape, in either order; an activation as
-    `model.activation_forms` knows them. A Gemm becomes one only if it gains by it. In subgraphs too.
+    order: scale; a bias of one value per column and an addition of the result's shape, in either order; an activation
+    as `model.activation_forms` knows them. A Gemm becomes one only if it gains by it. In subgraphs too.
 
-    Kept: vectors for operands; integers; a Gemm whose C varies by row or is scaled by beta; anything of which others read
-    or return an intermediate value, save a Transpose, which stays for them.
+    Kept: vectors for operands; integers; a Gemm whose C varies by row or is scaled by beta; anything of which others
+    read or return an intermediate value, save a Transpose, which stays for them.
     """
     changed = False
     for node in tuple(nodes_in(model.graph)):
