@@ -15,6 +15,7 @@ from gossamer.kernels.reduction_geometry import (
     accumulator_of,
     as_type,
     geometry_of,
+    part_bounds,
     row_offsets,
     runs_of,
     splits_for,
@@ -57,8 +58,8 @@ def arg_reduce_kernel(
     origin = as_type(tl.zeros((BLOCK_ROWS, BLOCK_STEPS, BLOCK_INNER), tl.int32), TYPE)
     best = tl.full((BLOCK_ROWS, BLOCK_STEPS, BLOCK_INNER), WORST, origin.dtype)
     best_index = tl.full((BLOCK_ROWS, BLOCK_STEPS, BLOCK_INNER), -1, tl.int32)
-    end = tl.minimum(part * chunk + chunk, n_steps)
-    for start in range(part * chunk, end, BLOCK_STEPS):
+    begin, end = part_bounds(part, chunk, n_steps, WIDE)
+    for start in range(begin, end, BLOCK_STEPS):
         step = (start + tl.arange(0, BLOCK_STEPS))[None, :, None]
         mask = live & (step < end)
         offsets = base + step_offsets(step, kept1, reduced1, n_inner, NESTED, WIDE)

@@ -15,6 +15,7 @@ from gossamer.kernels.reduction_geometry import (
     accumulator_of,
     as_type,
     geometry_of,
+    part_bounds,
     power_of_two,
     runs_of,
     splits_for,
@@ -53,8 +54,8 @@ def scan_kernel(
         places = before.to(tl.int64) * n_rows * n_inner + out
         totals = tl.load(total_ptr + places, live & (before < part), other=neutral)
         carry = combined_steps(totals, "prod") if PRODUCT else tl.sum(totals, axis=1, keep_dims=True)
-    end = tl.minimum(part * chunk + chunk, n_steps)
-    for start in range(part * chunk, end, BLOCK_STEPS):
+    begin, end = part_bounds(part, chunk, n_steps, WIDE)
+    for start in range(begin, end, BLOCK_STEPS):
         step = (start + tl.arange(0, BLOCK_STEPS))[None, :, None]
         # Shifting what is read, rather than taking x off the sum, keeps infinities and rounding out of it.
         source = step - 1 if EXCLUSIVE and not TOTALS else step
@@ -63,7 +64,7 @@ def scan_kernel(
         x_ptrs = x_ptr + base + step_offsets(place, 1, n_steps, n_inner, False, WIDE)
         x = as_type(tl.load(x_ptrs, mask, other=neutral), TYPE)
         if EXCLUSIVE and not TOTALS:
-            x = tl.where(step == part * chunk, neutral, x)
+            x = tl.where(step == begin, neutral, x)
         if not TOTALS:
             sums = carry * tl.cumprod(x, axis=1) if PRODUCT else carry + tl.cumsum(x, axis=1)
             place = n_steps - 1 - step if REVERSE else step

@@ -203,6 +203,13 @@ def step_offsets(step, kept1, reduced1, n_inner, NESTED: tl.constexpr, WIDE: tl.
 
 
 @triton.jit
+def part_bounds(part, chunk, n_steps, WIDE: tl.constexpr):
+    """The first step of a part of `chunk` steps, and where it ends."""
+    begin = part.to(tl.int64) * chunk if WIDE else part * chunk
+    return begin, tl.minimum(begin + chunk, n_steps)
+
+
+@triton.jit
 def as_type(x, TYPE: tl.constexpr):
     """x as the type of that name."""
     if TYPE == "float32":

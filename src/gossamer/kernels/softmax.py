@@ -19,6 +19,7 @@ from gossamer.kernels.reduction_geometry import (
     as_type,
     float_accumulator,
     geometry_of,
+    part_bounds,
     power_of_two,
     resident_tile,
     runs_of,
@@ -70,8 +71,8 @@ def softmax_partials_kernel(
     base_ptr = x_ptr + row * n_steps * n_inner + k
     total = as_type(tl.zeros((BLOCK_ROWS, BLOCK_STEPS, BLOCK_INNER), tl.int32), TYPE)
     most = total + LOWEST  # finite, so that minus infinity less the maximum is no NaN
-    end = tl.minimum(part * chunk + chunk, n_steps)
-    for start in range(part * chunk, end, BLOCK_STEPS):
+    begin, end = part_bounds(part, chunk, n_steps, WIDE)
+    for start in range(begin, end, BLOCK_STEPS):
         step = (start + tl.arange(0, BLOCK_STEPS))[None, :, None]
         mask = live & (step < end)
         x_ptrs = base_ptr + step_offsets(step, 1, n_steps, n_inner, False, WIDE)
