@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 RAPIDOCR := rapidocr-onnxruntime==1.4.4
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-CHECKED := src tests demo tools
+CHECKED := src tests demo tools bench
 
 # One thread for each of the test processes: they already share the cores.
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest

@@ -136,10 +136,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
 @dataclass(frozen=True)
 class CpuOptions(ProviderOptions):
     """Options of CPUExecutionProvider: none (its threads are SessionOptions' `intra_op_num_threads` and
-    `inter_op_num_threads`).
+    `inter_op_num_threads`). onnxruntime's ignores whatever it is given; here what stands in `IGNORED` is.
     """
 
     provider: ClassVar[str] = "CPUExecutionProvider"
+
+    @classmethod
+    def _check_foreign_name(cls, name: str, value: object, known: set[str]) -> None:
+        if name in IGNORED:
+            logger.debug("%s option %s=%s has no effect", cls.provider, name, value)
+        else:
+            super()._check_foreign_name(name, value, known)
 
 
 def _switch_or_auto() -> Kind[str]:

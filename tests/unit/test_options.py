@@ -205,3 +205,9 @@ def test_the_cpu_provider_takes_no_options() -> None:
 def test_an_unknown_provider_is_refused_with_the_nearest() -> None:
     with pytest.raises(InvalidArgument, match="'CudaExecutionProvider'; did you mean 'CUDAExecutionProvider'"):
         parse_provider("CudaExecutionProvider", {})
+
+
+def test_the_cpu_provider_ignores_what_onnxruntimes_ignores() -> None:
+    assert CpuOptions.parse({"arena_extend_strategy": "kSameAsRequested"}) == CpuOptions()
+    with pytest.raises(InvalidArgument, match="no option 'threads'"):
+        CpuOptions.parse({"threads": 4})
