@@ -319,8 +319,7 @@ def report(network: str, batch: int, problems: list[Problem], counts: Counter[La
         print(
             f"{count}× {problem.layer!s:28} {chosen.microseconds:7.1f} {short(chosen.tiles):20}"
             f" {best.microseconds:7.1f} {short(best.tiles):20} {peer:6.1f}"
-            f" choice/best {chosen.microseconds / best.microseconds:.2f}"
-            + (f"  WRONG: {wrong}" if wrong else ""),
+            f" choice/best {chosen.microseconds / best.microseconds:.2f}" + (f"  WRONG: {wrong}" if wrong else ""),
             flush=True,
         )
     print(f"sum: choice {sums[0]:.0f}, best {sums[1]:.0f}, cuDNN {sums[2]:.0f} µs", flush=True)

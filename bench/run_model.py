@@ -1,4 +1,6 @@
-"""run_model.py MODEL INPUT X.npy Y.npy LIMIT [OPTION=VALUE …]: runs a model on the GPU by Gossamer alone, checks the answer, times it, prints JSON.
+"""Runs a model on the GPU by Gossamer alone, checks the answer, times it, prints JSON.
+
+    python bench/run_model.py MODEL INPUT X.npy Y.npy LIMIT [OPTION=VALUE …]
 
 run_us: median of `run_with_iobinding` with input and output on the device, waited for. device_us: time per run of many
 queued behind one another. No zeros, no PyTorch, no cuDNN: the process's memory map says so.
@@ -47,6 +49,7 @@ def main() -> None:
     device_us = min(timed(lambda: many(session, binding, queued), 5)) / 100 * 1e6
     maps = Path("/proc/self/maps").read_text()
     program = session.program({name: x})
+    arena, bound = program.arena_bytes, max(1, program.lower_bound_bytes)
     if "--profile" in os.environ.get("BENCH", ""):
         profile(lambda: many(session, binding, gossamer.RunOptions()))
     print(
@@ -57,7 +60,7 @@ def main() -> None:
                 "first_s": first_s,
                 "error": error,
                 "launches": len(list(program.launches)),
-                "arena": f"{program.arena_bytes} ({program.arena_bytes / max(1, program.lower_bound_bytes):.3f} of the bound)",
+                "arena": f"{arena} ({arena / bound:.3f} of the bound)",
                 "placement": session.placement().summary(),
                 "cudnn": "cudnn" in maps,
                 "driver": driver_version(),

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 import onnx_ir as ir
@@ -29,14 +30,13 @@ from gossamer.model.passes.elementwise_chains import elementwise_chains
 from gossamer.model.passes.matmul_epilogue import matmul_epilogue
 from gossamer.model.passes.remove_unused import remove_unused
 from gossamer.options import CompileOptions, CpuOptions, CudaOptions, ProviderOptions
-from gossamer.place import CPU, PlacedNode, Placement, place
+from gossamer.place import CPU, CUDA, Placement, all_on_cpu, place
 from gossamer.program import Call, Program, Target
-from gossamer.run.device_tensor import DeviceTensor
+from gossamer.run.device_tensor import Tensor, check_bound
 from gossamer.run.host import HostModel, HostRunner
 from gossamer.run.profile import profile_text
 
-Tensor: TypeAlias = "np.ndarray[Any, np.dtype[Any]] | DeviceTensor"
-Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
+Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 # The order matters:
 FUSIONS = (
@@ -96,6 +96,12 @@ class Slot:
     dtype: str
     shape: tuple[int | str | None, ...] | None
 
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape where every dimension is a number, else None."""
+        numbers = tuple(d for d in self.shape or () if isinstance(d, int))
+        return None if self.shape is None or len(numbers) < len(self.shape) else numbers
+
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
@@ -122,7 +128,17 @@ def create_engine(source: Any, providers: Sequence[ProviderOptions], options: Co
     return DeviceEngine(source, cuda, options, cpu_listed=len(providers) > 1)
 
 
-class Engine:
+class Delivery(TypedDict, total=False):
+    """How to run, and where results go: the arguments that `session.engine.Engine.run` describes."""
+
+    bound: Mapping[str, Tensor] | None
+    on_device: Collection[str]
+    stream: int | None
+    synchronize: bool
+    capture: bool
+
+
+class Engine(ABC):
     """What both engines know of their model."""
 
     def __init__(self, source: Any) -> None:
@@ -142,27 +158,19 @@ class Engine:
             dict(self.model.metadata_props),
         )
 
+    @abstractmethod
     def run(
-        self,
-        feeds: Mapping[str, Tensor],
-        outputs: Sequence[str],
-        *,
-        bound: Mapping[str, Tensor] | None = None,
-        on_device: Collection[str] = (),
-        stream: int | None = None,
-        synchronize: bool = True,
-        capture: bool = True,
-    ) -> Mapping[str, Tensor]:
-        raise NotImplementedError
+        self, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Unpack[Delivery]
+    ) -> Mapping[str, Tensor]: ...
 
-    def placement(self) -> Placement:
-        raise NotImplementedError
+    @abstractmethod
+    def placement(self) -> Placement: ...
 
-    def program(self, shapes: Mapping[str, tuple[int, ...]]) -> Program:
-        raise NotImplementedError
+    @abstractmethod
+    def program(self, shapes: Mapping[str, tuple[int, ...]]) -> Program: ...
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
 
 class HostEngine(Engine):
@@ -173,16 +181,14 @@ class HostEngine(Engine):
         with stage("open on the CPU"):
             self._host = HostModel(source, options)
 
-    def run(self, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]:
+    def run(self, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Unpack[Delivery]) -> Mapping[str, Tensor]:
         return _deliver(self._host.run(outputs, feeds), how.get("bound"))
 
     def program(self, shapes: Mapping[str, tuple[int, ...]]) -> Program:
         raise InvalidArgument("the session runs on the CPU provider alone, which has no Program")
 
     def placement(self) -> Placement:
-        return Placement(
-            tuple(PlacedNode(node, node.name or "", node.op_type, node.domain, CPU, (), ()) for node in self.model.graph)
-        )
+        return all_on_cpu(self.model)
 
     def close(self) -> None:
         self._host.close()
@@ -191,8 +197,10 @@ class HostEngine(Engine):
 class Executor(Protocol):
     """What runs Programs: on a GPU, in the interpreter, or nowhere."""
 
-    def run(self, program: Program, feeds: Mapping[str, Any], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]: ...
-    def time_calls(self, program: Program, feeds: Mapping[str, Any]) -> list[tuple[Call, float]]: ...
+    def run(
+        self, program: Program, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Unpack[Delivery]
+    ) -> Mapping[str, Tensor]: ...
+    def time_calls(self, program: Program, feeds: Mapping[str, Tensor]) -> list[tuple[Call, float]]: ...
     def drop(self, program: Program) -> None: ...
     def close(self) -> None: ...
 
@@ -204,8 +212,9 @@ class DeviceEngine(Engine):
         super().__init__(source)
         self._options = options
         self._cuda = cuda
-        self._providers = [CudaOptions.provider] + [CPU] * cpu_listed
-        self._target, self._executor_type = _device(cuda)
+        self._providers = [CUDA, CPU] if cpu_listed else [CUDA]
+        target, executor_type = _device(cuda)
+        self._target = target.with_deterministic(options.deterministic)
         with stage("prepare"):
             if options.dimensions:
                 _fix_dimensions(self.model, options.dimensions)
@@ -214,7 +223,7 @@ class DeviceEngine(Engine):
         for name, value in self.model.graph.initializers.items():
             assert value.const_value is not None
             self.constants.register(name, value.const_value)
-        self._executor = self._executor_type(self.constants, HostRunner(options), cuda)
+        self._executor = executor_type(self.constants, HostRunner(options), cuda)
         self._compiled: OrderedDict[Shapes, Compiled] = OrderedDict()
         self._lock = threading.Lock()
         self._building = threading.Lock()
@@ -252,11 +261,12 @@ class DeviceEngine(Engine):
         """Keeps a Program, and lets the least recently used one go where there are too many."""
         with self._lock:
             self._compiled[signature] = compiled
-            forgotten = [self._compiled.popitem(last=False)[1] for _ in range(len(self._compiled) - settings.MAX_PROGRAMS())]
+            too_many = len(self._compiled) - settings.MAX_PROGRAMS()
+            forgotten = [self._compiled.popitem(last=False)[1] for _ in range(too_many)]
         for old in forgotten:
             self._executor.drop(old.program)
 
-    def run(self, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]:
+    def run(self, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Unpack[Delivery]) -> Mapping[str, Tensor]:
         program = self.compiled({name: tuple(getattr(feed, "shape", ())) for name, feed in feeds.items()}).program
         if settings.DEBUG() >= 2 and program not in self._profiled and how.get("stream") is None:
             self._profiled.add(program)
@@ -273,13 +283,16 @@ class DeviceEngine(Engine):
         """
         if self._compiled:
             return next(reversed(self._compiled.values())).placement
-        open_inputs = [slot.name for slot in self.inputs if slot.shape is None or not all(isinstance(d, int) for d in slot.shape)]
-        if open_inputs:
-            raise InvalidArgument(
-                f"placement depends on the shape of input '{open_inputs[0]}': run the model once, or give shapes "
-                "(gossamer inspect MODEL --input-shape name=1x3x224x224)"
-            )
-        return self.compiled({slot.name: tuple(d for d in slot.shape or () if isinstance(d, int)) for slot in self.inputs}).placement
+        shapes = {}
+        for slot in self.inputs:
+            shape = slot.static_shape
+            if shape is None:
+                raise InvalidArgument(
+                    f"placement depends on the shape of input '{slot.name}': run the model once, or give shapes "
+                    "(gossamer inspect MODEL --input-shape name=1x3x224x224)"
+                )
+            shapes[slot.name] = shape
+        return self.compiled(shapes).placement
 
     def close(self) -> None:
         self._executor.close()
@@ -294,7 +307,8 @@ def _device(cuda: CudaOptions) -> tuple[Target, ExecutorType]:
         from gossamer.run.interpreter import InterpreterExecutor, enter_interpreter_mode
 
         enter_interpreter_mode()  # before kernels are imported
-        return Target.named("interpreter").with_tf32(cuda.use_tf32), lambda c, host, _: _Simulated(InterpreterExecutor(c, host))
+        target = Target.named("interpreter").with_tf32(cuda.use_tf32)
+        return target, lambda constants, host, _: _Simulated(InterpreterExecutor(constants, host))
     if cuda.device == "null":
         from gossamer.run.null import NullExecutor
 
@@ -314,19 +328,27 @@ def _device(cuda: CudaOptions) -> tuple[Target, ExecutorType]:
     return target_of_device(cuda.device_id, cuda.use_tf32), on_gpu
 
 
+class _Simulator(Protocol):
+    """The interpreter or the null device."""
+
+    def run(self, program: Program, feeds: Mapping[str, Any]) -> Mapping[str, np.ndarray]: ...
+    def time_calls(self, program: Program, feeds: Mapping[str, Any]) -> list[tuple[Call, float]]: ...
+
+
 @dataclass(slots=True)
 class _Simulated:
-    """An executor without a GPU behind the arguments of one with: all memory is the host's, and runs are complete when they return."""
+    """A simulated device behind the arguments of a real one: all memory is the host's, and a run is over on return."""
 
-    inner: Any
+    inner: _Simulator
 
-    def run(self, program: Program, feeds: Mapping[str, Any], outputs: Sequence[str], **how: Any) -> Mapping[str, Tensor]:
+    def run(
+        self, program: Program, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Unpack[Delivery]
+    ) -> Mapping[str, Tensor]:
         results = self.inner.run(program, feeds)
         return _deliver({name: results[name] for name in outputs}, how.get("bound"))
 
-    def time_calls(self, program: Program, feeds: Mapping[str, Any]) -> list[tuple[Call, float]]:
-        timings: list[tuple[Call, float]] = self.inner.time_calls(program, feeds)
-        return timings
+    def time_calls(self, program: Program, feeds: Mapping[str, Tensor]) -> list[tuple[Call, float]]:
+        return self.inner.time_calls(program, feeds)
 
     def drop(self, program: Program) -> None:
         """Nothing is kept per Program."""
@@ -342,10 +364,7 @@ def _deliver(results: Mapping[str, np.ndarray], bound: Mapping[str, Tensor] | No
         if name not in results:
             continue
         result = results[name]
-        if tuple(target.shape) != result.shape or target.dtype != result.dtype:
-            raise InvalidArgument(
-                f"output '{name}' is {result.dtype.name}{list(result.shape)}, but is bound to {target.dtype.name}{list(target.shape)}"
-            )
+        check_bound(name, target, result.shape, result.dtype)
         assert isinstance(target, np.ndarray)
         np.copyto(target, result)
         delivered[name] = target
@@ -353,11 +372,16 @@ def _deliver(results: Mapping[str, np.ndarray], bound: Mapping[str, Tensor] | No
 
 
 def _slot(value: ir.Value) -> Slot:
-    dtype = "string" if value.dtype == ir.DataType.STRING else "undefined" if value.dtype is None else value.dtype.numpy().name
-    if value.type is not None and not isinstance(value.type, ir.TensorType):
-        dtype = _type_text(value.type)
     dims = None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
-    return Slot(value.name or "", dtype, dims)
+    return Slot(value.name or "", _dtype_name(value), dims)
+
+
+def _dtype_name(value: ir.Value) -> str:
+    if value.type is not None and not isinstance(value.type, ir.TensorType):
+        return _type_text(value.type)
+    if value.dtype is None:
+        return "undefined"
+    return "string" if value.dtype == ir.DataType.STRING else value.dtype.numpy().name
 
 
 def _type_text(given: ir.TypeProtocol) -> str:

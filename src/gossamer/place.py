@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
 from gossamer import kernels
 from gossamer.errors import UnsupportedModel, UnsupportedNode
+from gossamer.model.edit import dtype_name
 from gossamer.model.node import Node, Scope, UnknownShape
+from gossamer.options import CpuOptions, CudaOptions
 from gossamer.program import Buffer, Call, Refusal, Target
 from gossamer.providers import cpu
 
-CUDA = "CUDAExecutionProvider"
-CPU = "CPUExecutionProvider"
+CUDA = CudaOptions.provider
+CPU = CpuOptions.provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,11 @@ def place(
     return Placement(placed)
 
 
+def all_on_cpu(model: ir.Model) -> Placement:
+    """Every node on the CPU provider: the model as onnxruntime runs it alone."""
+    return Placement(tuple(_placed(node, CPU, (), ()) for node in model.graph))
+
+
 def _place_node(node: ir.Node, providers: Sequence[str], target: Target, scope: Scope) -> PlacedNode:
     refusals: list[tuple[str, str]] = []
     for provider in providers:
@@ -96,7 +103,7 @@ def _place_node(node: ir.Node, providers: Sequence[str], target: Target, scope: 
     return _placed(node, "", (), refusals)
 
 
-def _placed(node: ir.Node, provider: str, calls: tuple[Call, ...], refusals: list[tuple[str, str]]) -> PlacedNode:
+def _placed(node: ir.Node, provider: str, calls: tuple[Call, ...], refusals: Iterable[tuple[str, str]]) -> PlacedNode:
     name = node.name or next((value.name for value in node.outputs if value.name), "")
     return PlacedNode(node, name, node.op_type, node.domain, provider, calls, tuple(refusals))
 
@@ -114,7 +121,8 @@ def _lower_native(node: ir.Node, target: Target, scope: Scope) -> tuple[Call, ..
     lowered = lowering(view, target)
     if isinstance(lowered, Refusal):
         return lowered
-    return tuple(replace(call, origin=view.origin) for call in lowered)
+    origin = view.origin
+    return tuple(replace(call, origin=origin) for call in lowered)
 
 
 def buffer_or_dynamic(value: ir.Value, scope: Scope) -> Buffer:
@@ -122,6 +130,6 @@ def buffer_or_dynamic(value: ir.Value, scope: Scope) -> Buffer:
     try:
         return scope.buffer(value)
     except UnknownShape:
-        dtype = value.dtype.numpy().name if value.dtype is not None else "object"
+        dtype = dtype_name(value.dtype) if value.dtype is not None else "object"
         buffer = scope.buffers[value.name or ""] = Buffer(value.name or "", dtype, (), dynamic=True)
         return buffer

@@ -21,6 +21,17 @@ def floats(name: str, shape: Sequence[int], dtype: str = "float32", low: float =
     return rng.uniform(low, high, shape).astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
 
 
+def factors(name: str, shape: Sequence[int]) -> np.ndarray:
+    """fp32 numbers, each followed by its reciprocal: products of millions of them stay where fp32 is.
+
+    Numbers close to one would do that as well, but with their few digits every other product lies just below the middle
+    between two fp32 numbers when it is above one: the errors are all of one sign, and add up instead of cancelling.
+    """
+    rng = np.random.default_rng([ord(c) for c in f"{name}{tuple(shape)}"])
+    x = np.exp2(rng.uniform(-1, 1, (*shape[:-1], shape[-1] // 2))).astype(np.float32)
+    return np.stack([x, 1 / x], axis=-1).reshape(shape)
+
+
 def through_float32(case: NodeCase) -> NodeCase:
     """Half types computed in fp32 by onnxruntime and rounded once."""
     halves = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -29,7 +30,8 @@ def model(batch: int | str = "n") -> bytes:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 64])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 64])
     graph = helper.make_graph(nodes, "two_products", [x], [y], [numpy_helper.from_array(WEIGHT, "w")])
-    made: bytes = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10).SerializeToString()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+    made: bytes = model.SerializeToString()
     onnx.checker.check_model(made)
     return made
 
@@ -96,14 +98,47 @@ def test_the_device_runs_out_of_memory() -> None:
     assert "asking for a petabyte" in str(caught.value)
 
 
-def test_a_session_gives_its_memory_back(feeds: list[np.ndarray]) -> None:
-    with session() as s:  # modules and the driver's own pools are loaded once
-        s.run(None, {"x": feeds[0]})
-    free = driver.device(0).memory()[0]
-    for _ in range(5):
-        with session() as s:
-            s.run(None, {"x": np.ones((4096, 64), np.float32)})
-    assert free - driver.device(0).memory()[0] < 4 << 20
+RELEASED_BY = {
+    "cuMemAlloc": "cuMemFree",
+    "cuMemHostAlloc": "cuMemFreeHost",
+    "cuModuleLoadData": "cuModuleUnload",
+    "cuStreamCreate": "cuStreamDestroy",
+    "cuEventCreate": "cuEventDestroy",
+    "cuStreamEndCapture": "cuGraphDestroy",
+    "cuGraphInstantiate": "cuGraphExecDestroy",
+}
+
+
+def test_a_session_gives_back_what_it_takes(feeds: list[np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted where the driver is called: the device's free memory is other processes' business too."""
+    call, ledger_type = driver.call, driver.Ledger
+    ledgers: list[driver.Ledger] = []
+    taken: set[str] = set()
+    held: set[tuple[str, int]] = set()
+
+    def counted(function: str, *arguments: Any, doing: str = "") -> Any:
+        result = call(function, *arguments, doing=doing)
+        if function in RELEASED_BY:
+            taken.add(function)
+            held.add((RELEASED_BY[function], int(result)))
+        elif function in RELEASED_BY.values():
+            held.discard((function, int(arguments[0])))
+        return result
+
+    def ledger(limit: int | None = None) -> driver.Ledger:
+        ledgers.append(ledger_type(limit))
+        return ledgers[-1]
+
+    monkeypatch.setattr(driver, "call", counted)
+    monkeypatch.setattr(driver, "Ledger", ledger)
+    with session(enable_cuda_graph="1") as s:
+        for x in [*feeds, np.ones((4096, 64), np.float32)]:  # the arena grows, and graphs with it
+            s.run(None, {"x": x})
+            s.run(None, {"x": x})
+        assert ledgers[0].held > WEIGHT.nbytes
+    assert taken == RELEASED_BY.keys()
+    assert not held
+    assert [ledger.held for ledger in ledgers] == [0]
 
 
 def test_device_bound_input_and_output(feeds: list[np.ndarray]) -> None:

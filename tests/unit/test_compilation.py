@@ -144,11 +144,11 @@ def test_the_key_names_all_that_the_code_depends_on(
 
 
 def test_a_digest_covers_every_family_that_a_kernel_imports() -> None:
-    folder = Path(gossamer.kernels.__file__).parent
-    for family in gossamer.kernels.FAMILIES:
-        tree = ast.parse((folder / f"{family}.py").read_text(encoding="utf-8"))
+    for family in Path(gossamer.kernels.__file__).parent.glob("[!_]*.py"):
+        tree = ast.parse(family.read_text(encoding="utf-8"))
         imported = {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-        assert "gossamer.kernels" not in imported, f"{family}: a kernel from there would not be part of the digest"
+        if family.stem != "registry":  # it imports the names of the families, and has no kernel
+            assert "gossamer.kernels" not in imported, f"{family}: a kernel from there would not be part of the digest"
     covered = compilation._families_imported("matmul", set())
     assert {"matmul", "gemm", "activations", "elementwise_math"} <= covered
 

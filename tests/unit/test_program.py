@@ -26,7 +26,6 @@ from gossamer.program import (
     View,
     Weight,
     dtype_of,
-    name_of,
 )
 from gossamer.program.calls import leaves
 from gossamer.program.cubin import Cubin, TensorMapLayout
@@ -100,7 +99,7 @@ def test_buffers_are_dense_and_row_major() -> None:
 
 @pytest.mark.parametrize("name", ["float32", "int64", "bool", "bfloat16", "float8_e4m3fn", "float8_e5m2", "int4"])
 def test_dtype_names_go_both_ways(name: str) -> None:
-    assert name_of(dtype_of(name)) == name
+    assert dtype_of(name).name == name
     assert dtype_of("bfloat16") == ml_dtypes.bfloat16
     assert dtype_of("float32") == np.float32
 

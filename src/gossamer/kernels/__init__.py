@@ -1,16 +1,39 @@
 """Triton kernels by family. In each file kernel, launch choice and lowering stand together.
 
-A lowering is a function `(node, target) -> tuple[Call, ...] | Refusal`, registered with `@lowers`; `launch` turns a kernel and
-its arguments into a Launch. Kernels must not use `from __future__ import annotations`' string types in ways Triton
-cannot see: `tl.constexpr` annotations are matched by name, which both forms satisfy.
+A lowering is a function `(node, target) -> tuple[Call, ...] | Refusal`, registered with `@lowers`; `launch` turns a
+kernel and its arguments into a Launch. Annotations are strings here as everywhere in the package: Triton recognises a
+constexpr by the text `tl.constexpr`, so it must be written so.
 """
 
-import pkgutil
+from __future__ import annotations
 
 from gossamer.kernels.launch import Address, launch
 from gossamer.kernels.registry import Lowered, find, lowers, registered
 
-FAMILIES = tuple(m.name for m in pkgutil.iter_modules(__path__) if m.name not in ("launch", "registry"))
-"""The modules that register lowerings."""
+FAMILIES = (
+    "arg_reduction",
+    "batch_normalization",
+    "bias_softmax",
+    "convolution",
+    "convolution_transpose",
+    "cumulative",
+    "elementwise",
+    "generators",
+    "indexing",
+    "lrn",
+    "matmul",
+    "movement",
+    "normalization_operators",
+    "padding",
+    "pooling",
+    "recurrent",
+    "reduction",
+    "resize",
+    "rotary",
+    "scatter",
+    "softmax",
+    "transpose",
+)
+"""The modules that register lowerings; `find` and `registered` import them when first asked."""
 
 __all__ = ["FAMILIES", "Address", "Lowered", "find", "launch", "lowers", "registered"]

@@ -8,6 +8,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import (
     Geometry,
@@ -120,7 +121,7 @@ def _pass(
     last: bool,
     target: Target,
 ) -> Launch:
-    blocks = -(-geometry.steps // tile.steps)
+    blocks = cdiv(geometry.steps, tile.steps)
     return launch(
         arg_reduce_kernel,
         (tile.programs(geometry), splits),
@@ -130,7 +131,7 @@ def _pass(
         x_index_ptr=x_index,
         value_ptr=value,
         index_ptr=index,
-        chunk=-(-blocks // splits) * tile.steps,
+        chunk=cdiv(blocks, splits) * tile.steps,
         LARGEST=largest,
         LAST=last,
         WORST=_worst(x.dtype, largest),

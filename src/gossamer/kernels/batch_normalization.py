@@ -8,9 +8,10 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.elementwise_math import reciprocal, square_root
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
 from gossamer.kernels.normalization import DEFAULT_EPSILON, Norm, Parameters, Statistics, normalize_calls
-from gossamer.kernels.reduction_geometry import Geometry, as_type, float_accumulator, power_of_two
+from gossamer.kernels.reduction_geometry import Geometry, as_type, float_accumulator
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, Node
 from gossamer.program import Launch, Refusal, Target
@@ -89,7 +90,7 @@ def _inference(node: Node, target: Target) -> Launch:
         block_rows = min(block_rows, power_of_two(rows * columns // (2 * target.sm_count * block_columns)))
     return launch(
         batch_normalization_kernel,
-        (-(-rows // block_rows) * -(-columns // block_columns),),
+        (cdiv(rows, block_rows) * cdiv(columns, block_columns),),
         writes=node.y,
         num_warps=max(1, min(4, block_rows * block_columns // 256)),
         inplace=((node.y, node.x),),
@@ -128,7 +129,7 @@ def _training(node: Node, target: Target) -> Lowered:
     averages = tuple(
         launch(
             running_average_kernel,
-            (-(-channels // 1024),),
+            (cdiv(channels, 1024),),
             writes=out,
             old_ptr=node.inputs[i + 2],
             new_ptr=new,

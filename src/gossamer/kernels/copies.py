@@ -14,6 +14,7 @@ from functools import lru_cache
 import triton
 import triton.language as tl
 
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import Address, launch
 from gossamer.program import Buffer, Call, Copy, Launch, Refusal, Target, View
 
@@ -142,7 +143,7 @@ def copy_strided(shape: Sequence[int], x: Strided, y: Strided, target: Target) -
     return (
         launch(
             copy_strided_kernel,
-            (_cdiv(n_rows, block_rows) * _cdiv(n_cols, block_cols),),
+            (cdiv(n_rows, block_rows) * cdiv(n_cols, block_cols),),
             writes=y.buffer,
             x_ptr=Address(as_words(x.buffer), x.offset),
             y_ptr=Address(as_words(y.buffer), y.offset),
@@ -201,11 +202,11 @@ def _launch_segments(n_rows: int, segments: Sequence[tuple[Strided, Strided, int
     widths = tuple(width for _, _, width in segments)
     itemsize = segments[0][0].buffer.itemsize
     block_rows, block_cols = choose_tile(n_rows, max(widths), itemsize, False, target)
-    n_col_tiles = sum(_cdiv(width, block_cols) for width in widths)
+    n_col_tiles = sum(cdiv(width, block_cols) for width in widths)
     buffers = [strided.buffer for x, y, _ in segments for strided in (x, y)]
     return launch(
         copy_segments_kernel,
-        (_cdiv(n_rows, block_rows) * n_col_tiles,),
+        (cdiv(n_rows, block_rows) * n_col_tiles,),
         writes=dict.fromkeys(y.buffer for _, y, _ in segments),
         x_ptrs=tuple(Address(as_words(x.buffer), x.offset) for x, _, _ in segments),
         y_ptrs=tuple(Address(as_words(y.buffer), y.offset) for _, y, _ in segments),
@@ -269,7 +270,7 @@ def choose_tile(n_rows: int, n_cols: int, itemsize: int, turn: bool, target: Tar
         cols = power_of_two(n_cols, 2**16)
         return power_of_two(n_rows, 2**18 // cols), cols
     elements = min(4096, 8192 // itemsize)
-    while elements > 512 and _cdiv(n_rows * n_cols, elements) < 2 * target.sm_count:
+    while elements > 512 and cdiv(n_rows * n_cols, elements) < 2 * target.sm_count:
         elements //= 2
     if turn:
         side = 64 if elements >= 2048 else 32
@@ -284,7 +285,7 @@ def _filled_block(extent: int, most: int) -> int:
     """The largest power of two up to `most` whose blocks `extent` fills to three quarters, else the best filled one."""
     largest = power_of_two(extent, most)
     blocks = [largest >> k for k in range(largest.bit_length()) if largest >> k >= min(32, largest)]
-    filled = {block: extent / max(1, _cdiv(extent, block) * block) for block in blocks}
+    filled = {block: extent / max(1, cdiv(extent, block) * block) for block in blocks}
     return max(filled, key=lambda block: (min(filled[block], 0.75), block))
 
 
@@ -293,14 +294,5 @@ def is_wide(*sizes: int) -> bool:
     return max(sizes) >= WIDE_EXTENT
 
 
-def power_of_two(extent: int, most: int) -> int:
-    """The smallest power of two not below `extent`, at most `most` (a power of two)."""
-    return min(1 << max(0, extent - 1).bit_length(), most)
-
-
 def _size(axes: Iterable[Axis]) -> int:
     return math.prod(axis.extent for axis in axes)
-
-
-def _cdiv(a: int, b: int) -> int:
-    return -(-a // b)

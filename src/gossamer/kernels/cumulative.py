@@ -9,6 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction import combined_steps
 from gossamer.kernels.reduction_geometry import (
@@ -16,7 +17,6 @@ from gossamer.kernels.reduction_geometry import (
     as_type,
     geometry_of,
     part_bounds,
-    power_of_two,
     runs_of,
     splits_for,
     step_offsets,
@@ -84,7 +84,7 @@ def lower_scan(node: Node, target: Target) -> Lowered:
     geometry = geometry_of(runs_of(node.x.shape, (int(axis.reshape(())) % node.x.rank,)))
     assert geometry is not None
     tile = tile_for(geometry, node.x.itemsize, target)
-    blocks = -(-geometry.steps // tile.steps)
+    blocks = cdiv(geometry.steps, tile.steps)
     parts = max(1, min(splits_for(geometry, tile, target), 4096 // (tile.rows * tile.inner)))
     accumulator = accumulator_of(node.x.dtype)
     total = node.temporary((parts, geometry.outputs), accumulator) if parts > 1 else None
@@ -101,7 +101,7 @@ def lower_scan(node: Node, target: Target) -> Lowered:
             n_rows=geometry.rows,
             n_inner=geometry.inner,
             n_steps=geometry.steps,
-            chunk=-(-blocks // parts) * tile.steps,
+            chunk=cdiv(blocks, parts) * tile.steps,
             PRODUCT=node.op_type == "CumProd",
             EXCLUSIVE=bool(node.attribute("exclusive", 0)),
             REVERSE=bool(node.attribute("reverse", 0)),

@@ -18,6 +18,7 @@ import triton.language as tl
 
 from gossamer.kernels.elementwise_geometry import Geometry, Layout, broadcast_strides, collapse, layout_of, magic
 from gossamer.kernels.elementwise_steps import evaluate
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import Address, launch
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.elementwise import RULES, Expansion, Operator, expand, number_of
@@ -90,11 +91,13 @@ def elementwise_block(
 ):
     """One block of `elementwise_kernel`: the elements i where mask holds. All loads come before the first store."""
     coordinates = unravel(i, extents, VECTOR, WIDE)
-    values = ()  # grows step by step
+    values = ()  # grows step by step; Triton has no unpacking
     for k in tl.static_range(len(inputs)):
-        values = values + (load(inputs[k], i, coordinates, strides, mask, LAYOUTS[k], BLOCK),)  # type: ignore[assignment]
+        value = load(inputs[k], i, coordinates, strides, mask, LAYOUTS[k], BLOCK)
+        values = values + (value,)  # type: ignore[assignment]  # noqa: RUF005
     for s in tl.static_range(len(STEPS)):
-        values = values + (evaluate(STEPS[s], values, parameters, BLOCK),)  # type: ignore[assignment]
+        value = evaluate(STEPS[s], values, parameters, BLOCK)
+        values = values + (value,)  # type: ignore[assignment]  # noqa: RUF005
     for j in tl.static_range(len(outputs)):
         tl.store(outputs[j] + i, values[RESULTS[j]].to(outputs[j].dtype.element_ty), mask=mask)
 
@@ -113,7 +116,7 @@ def unravel(i, extents, VECTOR: tl.constexpr, WIDE: tl.constexpr):
         elif VECTOR > 1:
             coordinate = tl.max_constancy(coordinate, [VECTOR])
             quotient = tl.max_constancy(quotient, [VECTOR])
-        coordinates = coordinates + (coordinate,)  # type: ignore[assignment]
+        coordinates = coordinates + (coordinate,)  # type: ignore[assignment]  # noqa: RUF005
         rest = quotient
     return coordinates + (rest,)  # noqa: RUF005  # Triton has no unpacking
 
@@ -195,7 +198,7 @@ def evaluate_elementwise(
     encoded, parameters = encode(expression)
     return launch(
         elementwise_kernel,
-        (-(-n // tile.block),),
+        (cdiv(n, tile.block),),
         writes=outputs,
         num_warps=tile.num_warps,
         inplace=_inplace(expression, inputs, layouts, outputs),

@@ -369,5 +369,5 @@ def power(x, y):
     odd = integral & (tl.floor(0.5 * y) != 0.5 * y)
     result = tl.where(odd, with_sign_of(y_abs, x), y_abs)
     result = tl.where((x < 0.0) & ordinary & (integral == 0), float("nan"), result)
-    result = tl.where((x != x) | (y != y), float("nan"), result)
+    result = tl.where((x != x) | (y != y), float("nan"), result)  # noqa: PLR0124  # where one is NaN
     return tl.where((y == 0.0) | (x == 1.0), 1.0, result)

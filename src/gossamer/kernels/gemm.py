@@ -15,7 +15,8 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.activations import activate
-from gossamer.kernels.gemm_tiles import GROUP_M, Strip, Tiles, cdiv, choose_strip, choose_tiles, uses_tensor_cores
+from gossamer.kernels.extents import cdiv
+from gossamer.kernels.gemm_tiles import GROUP_M, Strip, Tiles, choose_strip, choose_tiles, uses_tensor_cores
 from gossamer.kernels.launch import launch
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Launch, Target

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import inf
 
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.program import Target, dtype_of
 
 LATENCY = 600
@@ -44,11 +45,6 @@ class Tiles:
 
     def programs(self, m: int, n: int, batch: int) -> int:
         return cdiv(m, self.block_m) * cdiv(n, self.block_n) * self.splits * batch
-
-
-def cdiv(a: int, b: int) -> int:
-    """a / b, rounded up."""
-    return -(-a // b)
 
 
 # block_k counts 16-bit elements: it is halved for fp32 operands, whose tiles would otherwise need twice the memory.
@@ -157,11 +153,7 @@ def _rate(tiles: Tiles, dtype: str, target: Target) -> float:
 def _interpreter_tiles(m: int, n: int, k: int, dtype: str) -> Tiles:
     """One program costs milliseconds there whatever its size, so tiles are as large as memory allows."""
     most_k = 32 if "int" in dtype else 512
-    return Tiles(_power_of_two(m, 256), _power_of_two(n, 256), _power_of_two(k, most_k), 4, 1)
-
-
-def _power_of_two(extent: int, most: int) -> int:
-    return min(most, max(16, 1 << (extent - 1).bit_length() if extent > 0 else 16))
+    return Tiles(power_of_two(m, 256, least=16), power_of_two(n, 256, least=16), power_of_two(k, most_k, least=16), 4, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,9 +176,9 @@ def choose_strip(n: int, k: int, batch: int, itemsize: int, k_contiguous: bool, 
     Where K is contiguous a program reads a few long rows; else 32 bytes of many short ones, the least that DRAM gives.
     """
     if target.interpreted:
-        return Strip(_power_of_two(n, 256), _power_of_two(k, 512), 4)
+        return Strip(power_of_two(n, 256, least=16), power_of_two(k, 512, least=16), 4)
     block_n = 4 if k_contiguous else 32 // min(itemsize, 4)
-    block_k = min(_power_of_two(k, 4096), (4096 if itemsize <= 4 else 2048) // block_n)
+    block_k = min(power_of_two(k, 4096, least=16), (4096 if itemsize <= 4 else 2048) // block_n)
     while cdiv(n, 2 * block_n) * batch >= 4 * target.sm_count and block_n < 64 and not k_contiguous:
         block_n, block_k = block_n * 2, max(16, block_k // 2)
     strip = Strip(block_n, block_k, 4)

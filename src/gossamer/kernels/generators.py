@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.copies import Strided, as_words, choose_tile, copy_strided, is_wide, movable
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import TRITON_TYPES, launch
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
@@ -108,7 +109,7 @@ def lower_range(node: Node, target: Target) -> Lowered:
     return (
         launch(
             range_kernel,
-            (-(-y.size // block),),
+            (cdiv(y.size, block),),
             writes=y,
             start_ptr=start,
             delta_ptr=delta,
@@ -134,7 +135,7 @@ def lower_one_hot(node: Node, target: Target) -> Lowered:
     return (
         launch(
             one_hot_kernel,
-            (-(-y.size // block),),
+            (cdiv(y.size, block),),
             writes=y,
             index_ptr=indices,
             values_ptr=as_words(values),
@@ -159,7 +160,7 @@ def lower_trilu(node: Node, target: Target) -> Lowered:
     return (
         launch(
             triangle_kernel,
-            (-(-n_rows // rows) * -(-width // cols),),
+            (cdiv(n_rows, rows) * cdiv(width, cols),),
             writes=y,
             inplace=((y, x),),
             x_ptr=as_words(x),

@@ -21,6 +21,7 @@ from gossamer.kernels.copies import (
     offset_along,
     walk,
 )
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import launch
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
@@ -136,7 +137,7 @@ def lower_gather(node: Node, target: Target) -> Lowered:
     return (
         launch(
             gather_rows_kernel,
-            (-(-n_rows // rows) * -(-inner // cols),),
+            (cdiv(n_rows, rows) * cdiv(inner, cols),),
             writes=y,
             x_ptr=as_words(x),
             index_ptr=indices,
@@ -164,7 +165,7 @@ def lower_gather_elements(node: Node, target: Target) -> Lowered:
     return (
         launch(
             gather_elements_kernel,
-            (-(-y.size // block),),
+            (cdiv(y.size, block),),
             writes=y,
             x_ptr=as_words(x),
             index_ptr=indices,
@@ -199,7 +200,7 @@ def lower_gather_nd(node: Node, target: Target) -> Lowered:
     return (
         launch(
             gather_nd_kernel,
-            (-(-n_rows // rows) * -(-inner // cols),),
+            (cdiv(n_rows, rows) * cdiv(inner, cols),),
             writes=y,
             x_ptr=as_words(x),
             index_ptr=indices,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
@@ -50,7 +50,7 @@ class Boxes:
     box: tuple[int, ...]
 
 
-Value: TypeAlias = "Buffer | Address | Boxes | int | float | None | tuple[Value, ...]"
+Value: TypeAlias = "Buffer | Address | Boxes | int | float | tuple[Value, ...] | None"
 
 
 def launch(
@@ -69,30 +69,35 @@ def launch(
 
     arguments: by parameter name. A Buffer or an Address becomes a pointer, Boxes a TMA descriptor, None an absent
     pointer (`if bias_ptr is not None`), int and float scalars, tuples stay tuples; parameters annotated
-    `tl.constexpr` take any JSON value. Integers are specialised as Triton's own launcher does (one; divisible by 16; 64-bit from
-    2³¹ on), pointers are divisible by 16. writes: the buffers written; every other one is read. A grid with a zero is
-    allowed: such a launch is dropped when the Program is built.
+    `tl.constexpr` take any JSON value. Integers are specialised as Triton's own launcher does (one; divisible by 16;
+    64-bit from 2³¹ on), pointers are divisible by 16. writes: the buffers written; every other one is read. A grid with
+    a zero is allowed: such a launch is dropped when the Program is built.
     """
-    name, parameters = _parameters(kernel)
-    assert arguments.keys() == parameters.keys(), (
-        f"{name}: missing {sorted(parameters.keys() - arguments.keys())}, unknown {sorted(arguments.keys() - parameters.keys())}"
+    name, runtime, constants = _parameters(kernel)
+    assert arguments.keys() == {*runtime, *constants}, (
+        f"{name}: missing {sorted({*runtime, *constants} - arguments.keys())}, "
+        f"unknown {sorted(arguments.keys() - {*runtime, *constants})}"
     )
     dims = (*grid, 1, 1)[:3]
     assert all(0 <= n <= most for n, most in zip(dims, MAX_GRID, strict=True)), f"{name}: grid {grid}"
-    runtime = [(p, arguments[p]) for p, is_constant in parameters.items() if not is_constant]
     written = (writes.name,) if isinstance(writes, Buffer) else tuple(buffer.name for buffer in writes)
-    touched = dict.fromkeys(name for _, value in runtime for name in _buffers(value))
+    touched: Touched = {}
+    signature, passed = [], []
+    for parameter in runtime:
+        kind, argument = _pass(arguments[parameter], touched)
+        signature.append((parameter, kind))
+        passed.append(argument)
     return Launch(
         Kernel(
             name,
-            tuple((p, _type(value)) for p, value in runtime),
-            tuple((p, arguments[p]) for p, is_constant in parameters.items() if is_constant),
+            tuple(signature),
+            tuple([(parameter, arguments[parameter]) for parameter in constants]),
             num_warps,
             num_stages,
             cooperative,
         ),
         (dims[0], dims[1], dims[2]),
-        tuple(_argument(value) for _, value in runtime),
+        tuple(passed),
         reads=tuple(name for name in touched if name not in written),
         writes=written,
         inplace=tuple((out.name, source.name) for out, source in inplace),
@@ -101,67 +106,69 @@ def launch(
 
 
 @cache
-def _parameters(kernel: Any) -> tuple[str, dict[str, bool]]:
-    """`module.function` and, for each parameter, whether it is a constexpr. Works for compiled and interpreted kernels."""
+def _parameters(kernel: Any) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
+    """`module.function`, and the parameters that are passed and those that are constexprs. Works for compiled and
+    interpreted kernels."""
     function = kernel.fn
     module = function.__module__.removeprefix("gossamer.kernels.")
     annotations = function.__annotations__
-    return f"{module}.{function.__name__}", {
-        name: "constexpr" in str(annotations.get(name, "")) for name in kernel.arg_names
-    }
+    constants = tuple(name for name in kernel.arg_names if "constexpr" in str(annotations.get(name, "")))
+    runtime = tuple(name for name in kernel.arg_names if name not in constants)
+    return f"{module}.{function.__name__}", runtime, constants
 
 
-def _type(value: Value) -> TypeName:
-    match value:
-        case Buffer():
-            return f"*{TRITON_TYPES[value.dtype]}:16"
-        case Address():
-            aligned = value.offset * value.buffer.itemsize % 16 == 0
-            return f"*{TRITON_TYPES[value.buffer.dtype]}" + (":16" if aligned else "")
-        case Boxes():
-            return f"tensordesc<{TRITON_TYPES[value.buffer.dtype]}{list(value.box)}>"
-        case None:
-            return "none"
-        case tuple():
-            return tuple(_type(item) for item in value)
-        case bool():
-            return "i1"
-        case float():
-            return "fp32"
-        case int():
-            return _integer_type(value)
-    raise TypeError(f"no kernel takes {value!r}")
+Passed: TypeAlias = "tuple[TypeName, Argument]"
+Touched: TypeAlias = "dict[str, None]"
+"""The names of the buffers that arguments point into, in order."""
 
 
-def _integer_type(value: int) -> str:
+def _pass(value: Value, touched: Touched) -> Passed:
+    """Type and argument of a value. Chosen by its exact type: every launch of a new signature comes through here."""
+    how = _HOW.get(type(value))
+    if how is None:
+        raise TypeError(f"no kernel takes {value!r}")
+    return how(value, touched)
+
+
+def _pass_buffer(value: Buffer, touched: Touched) -> Passed:
+    touched[value.name] = None
+    return _POINTER_TYPES[value.dtype], Pointer(value.name)
+
+
+def _pass_address(value: Address, touched: Touched) -> Passed:
+    buffer = value.buffer
+    touched[buffer.name] = None
+    offset = value.offset * buffer.itemsize
+    return f"*{TRITON_TYPES[buffer.dtype]}" + (":16" if offset % 16 == 0 else ""), Pointer(buffer.name, offset)
+
+
+def _pass_boxes(value: Boxes, touched: Touched) -> Passed:
+    buffer = value.buffer
+    touched[buffer.name] = None
+    kind = f"tensordesc<{TRITON_TYPES[buffer.dtype]}{list(value.box)}>"
+    return kind, TensorMap(buffer.name, buffer.dtype, value.shape, value.strides, value.box)
+
+
+def _pass_tuple(value: tuple[Value, ...], touched: Touched) -> Passed:
+    passed = [_pass(item, touched) for item in value]
+    return tuple(kind for kind, _ in passed), tuple(argument for _, argument in passed)
+
+
+def _pass_integer(value: int, _: Touched) -> Passed:
     if value == 1:
-        return "1"
+        return "1", value
     bits = "i32" if -(2**31) <= value < 2**31 else "i64"
-    return f"{bits}:16" if value % 16 == 0 else bits
+    return f"{bits}:16" if value % 16 == 0 else bits, value
 
 
-def _argument(value: Value) -> Argument:
-    match value:
-        case Buffer():
-            return Pointer(value.name)
-        case Address():
-            return Pointer(value.buffer.name, value.offset * value.buffer.itemsize)
-        case Boxes():
-            return TensorMap(value.buffer.name, value.buffer.dtype, value.shape, value.strides, value.box)
-        case None:
-            return 0
-        case tuple():
-            return tuple(_argument(item) for item in value)
-        case _:
-            return value
-
-
-def _buffers(value: Value) -> Iterator[str]:
-    match value:
-        case Buffer():
-            yield value.name
-        case Address() | Boxes():
-            yield value.buffer.name
-        case tuple():
-            for item in value:
-                yield from _buffers(item)
+_POINTER_TYPES = {dtype: f"*{name}:16" for dtype, name in TRITON_TYPES.items()}
+_HOW: Mapping[type, Callable[[Any, Touched], Passed]] = {
+    Buffer: _pass_buffer,
+    Address: _pass_address,
+    Boxes: _pass_boxes,
+    tuple: _pass_tuple,
+    int: _pass_integer,
+    bool: lambda value, _: ("i1", value),
+    float: lambda value, _: ("fp32", value),
+    type(None): lambda _, __: ("none", 0),
+}

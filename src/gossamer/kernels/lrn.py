@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import as_type, float_accumulator
 from gossamer.kernels.registry import Lowered, lowers
@@ -46,7 +47,7 @@ def lower_lrn(node: Node, target: Target) -> Lowered:
     return (
         launch(
             lrn_kernel,
-            (-(-x.size // block),),
+            (cdiv(x.size, block),),
             writes=node.y,
             x_ptr=x,
             y_ptr=node.y,

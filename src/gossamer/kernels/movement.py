@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from gossamer.kernels.copies import Strided, copy_segments, copy_strided, movable
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Refusal, Target, View
@@ -135,5 +136,5 @@ def _split_sizes(node: Node, extent: int) -> Sequence[int] | Refusal:
     if sizes:
         return sizes
     parts = len(node.outputs)
-    part = -(-extent // parts)
+    part = cdiv(extent, parts)
     return [max(0, min(part, extent - i * part)) for i in range(parts)]

@@ -14,12 +14,12 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.elementwise_math import divide, reciprocal, square_root
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import (
     Geometry,
     as_type,
     float_accumulator,
-    power_of_two,
     resident_tile,
     row_offsets,
     step_offsets,
@@ -349,7 +349,7 @@ def _in_parts(
     skip: Skip,
 ) -> tuple[Launch, ...]:
     tile = tile_for(geometry, x.itemsize, target, elements=8192)
-    parts = -(-geometry.steps // tile.steps)
+    parts = cdiv(geometry.steps, tile.steps)
     accumulator = float_accumulator(x.dtype)
     mean = node.temporary((parts, geometry.outputs), accumulator) if norm.centred else None
     spread = node.temporary((parts, geometry.outputs), accumulator)

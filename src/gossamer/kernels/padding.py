@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.copies import as_words, choose_tile, is_wide, movable
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import Address, launch
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
@@ -180,7 +181,7 @@ def _launch_pad(
     return (
         launch(
             pad_kernel,
-            (-(-n_rows // block_rows) * -(-n_cols // block_cols),),
+            (cdiv(n_rows, block_rows) * cdiv(n_cols, block_cols),),
             writes=y,
             x_ptr=Address(as_words(x), offset if kept else 0),
             value_ptr=None if value is None else as_words(value),

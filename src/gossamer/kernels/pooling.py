@@ -15,9 +15,10 @@ import triton.language as tl
 
 from gossamer.kernels.convolution_geometry import Activations, Triple, Window, triple
 from gossamer.kernels.elementwise_math import divide, maximum
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction import Recipe, integer_power, reduce_calls, root
-from gossamer.kernels.reduction_geometry import as_type, float_accumulator, power_of_two
+from gossamer.kernels.reduction_geometry import as_type, float_accumulator
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, Node
 from gossamer.program import Fill, Launch, Refusal, Target, dtype_of
@@ -133,7 +134,7 @@ def _pads(node: Node, reach: Triple, strides: Triple, extents: Triple) -> tuple[
     mode = node.attribute("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):
         axes = zip(reach, strides, extents, strict=True)
-        totals = [max(0, (-(-size // step) - 1) * step + span - size) for span, step, size in axes]
+        totals = [max(0, (cdiv(size, step) - 1) * step + span - size) for span, step, size in axes]
         smaller = triple([total // 2 for total in totals], 0)
         larger = triple([total - total // 2 for total in totals], 0)
         return (smaller, larger) if mode == "SAME_UPPER" else (larger, smaller)
@@ -148,7 +149,7 @@ def _blocks(pool: Pool, itemsize: int, target: Target) -> tuple[int, int]:
         return min(power_of_two(pool.pixels), max(1, 2**16 // channels)), channels
     channels = min(power_of_two(pool.x.channels), 128 // itemsize)
     pixels = max(1, (256 if pool.x.channels == 1 else 2048) // channels)
-    while pixels > 4 and pool.pixels * -(-pool.x.channels // channels) < 2 * target.sm_count * pixels:
+    while pixels > 4 and pool.pixels * cdiv(pool.x.channels, channels) < 2 * target.sm_count * pixels:
         pixels //= 2
     return pixels, channels
 
@@ -169,7 +170,7 @@ def pool_launch(node: Node, pool: Pool, kind: str, target: Target, *, p: int = 1
     taps = pool.window.taps
     return launch(
         pool_kernel,
-        (-(-pool.pixels // pixels) * -(-pool.x.channels // channels),),
+        (cdiv(pool.pixels, pixels) * cdiv(pool.x.channels, channels),),
         writes=y if index is None else (y, index),
         num_warps=min(4, max(1, pixels * channels // (256 if channels > 1 else 64))),
         x_ptr=x,
@@ -270,7 +271,7 @@ def lower_max_unpool(node: Node, target: Target) -> Lowered:
     block = 2**14 if target.interpreted else 1024
     scatter = launch(
         scatter_kernel,
-        (-(-node.x.size // block),),
+        (cdiv(node.x.size, block),),
         writes=node.y,
         x_ptr=node.x,
         index_ptr=node.inputs[1],

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.elementwise_math import divide, square_root
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import (
     Geometry,
@@ -272,7 +273,7 @@ def _pass(
     identity: int | float,
     target: Target,
 ) -> Launch:
-    blocks = -(-geometry.steps // tile.steps)
+    blocks = cdiv(geometry.steps, tile.steps)
     return launch(
         reduce_kernel,
         (tile.programs(geometry), splits),
@@ -281,7 +282,7 @@ def _pass(
         x_ptr=x,
         y_ptr=y,
         count=count,
-        chunk=-(-blocks // splits) * tile.steps,
+        chunk=cdiv(blocks, splits) * tile.steps,
         MAP=recipe.map,
         COMBINE=recipe.combine,
         FINISH=recipe.finish,

@@ -13,6 +13,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.program import Target, dtype_of
 
 
@@ -99,7 +100,7 @@ class Tile:
         return self.rows * self.steps * self.inner
 
     def programs(self, geometry: Geometry) -> int:
-        return -(-geometry.rows // self.rows) * -(-geometry.inner // self.inner)
+        return cdiv(geometry.rows, self.rows) * cdiv(geometry.inner, self.inner)
 
     def constants(self) -> dict[str, Any]:
         return {"BLOCK_ROWS": self.rows, "BLOCK_STEPS": self.steps, "BLOCK_INNER": self.inner}
@@ -147,11 +148,6 @@ def resident_tile(geometry: Geometry, itemsize: int, target: Target) -> Tile | N
     return tile_for(geometry, itemsize, target, elements=max(2048, least), whole_row=True)
 
 
-def power_of_two(extent: int) -> int:
-    """The smallest power of two that is at least `extent`, and at least 1."""
-    return 1 << max(extent - 1, 0).bit_length()
-
-
 def warps_for(elements: int, programs: int, target: Target, *, most: int = 8) -> int:
     """Warps for a tile: 32 elements, four 16-byte loads of a half type, per thread.
 
@@ -163,7 +159,7 @@ def warps_for(elements: int, programs: int, target: Target, *, most: int = 8) ->
 
 def splits_for(geometry: Geometry, tile: Tile, target: Target) -> int:
     """Into how many parts to cut the steps so that few rows fill the machine; 1 where a second pass costs more."""
-    blocks = -(-geometry.steps // tile.steps)
+    blocks = cdiv(geometry.steps, tile.steps)
     programs = tile.programs(geometry)
     if blocks < 8 or programs == 0:
         return 1

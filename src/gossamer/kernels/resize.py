@@ -12,6 +12,7 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.copies import as_words, choose_tile, is_wide, movable
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.interpolation import AxisResize
 from gossamer.kernels.launch import TRITON_TYPES, launch
 from gossamer.kernels.registry import Lowered, lowers
@@ -261,7 +262,7 @@ def _launch(node: Node, x: Buffer, y: Buffer, resizes: Mapping[int, AxisResize],
 
 def _tiled(kernel: Any, x: Buffer, y: Buffer, tile: tuple[int, int], arguments: dict[str, Any]) -> Launch:
     rows, cols = tile
-    grid = -(-arguments["n_rows"] // rows) * -(-arguments["n_cols"] // cols)
+    grid = cdiv(arguments["n_rows"], rows) * cdiv(arguments["n_cols"], cols)
     return launch(kernel, (grid,), writes=y, x_ptr=x, y_ptr=y, ROWS=rows, COLS=cols, **arguments)
 
 

@@ -1,29 +1,96 @@
 """Scatter in all its forms: x with some elements replaced by, or combined with, updates.
 
 An index outside of its axis is an error in ONNX that a GPU cannot raise: here it does nothing.
+
+Reductions are atomic operations, one per update, so time grows with the updates alone. Integers, and max and min of any
+type, come out the same in whatever order the hardware takes them. Sums and products of floating-point numbers may
+differ in rounding from run to run; where SessionOptions ask for deterministic results, `scatter_in_order` makes them.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
 
 import triton
 import triton.language as tl
 
-from gossamer.kernels.copies import as_words, choose_tile, is_wide, movable, offset_along, power_of_two
+from gossamer.kernels.copies import as_words, choose_tile, is_wide, movable, offset_along
 from gossamer.kernels.indexing import FLAT_BLOCK, other_axes, place_of, place_of_tuple
 from gossamer.kernels.launch import launch
 from gossamer.kernels.registry import Lowered, lowers
+from gossamer.kernels.scatter_in_order import Columns, scatter_in_order
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Copy, Launch, Target
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+ACCUMULATORS = {
+    **dict.fromkeys(("float16", "bfloat16"), "float32"),
+    **dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"),
+}
+"""dtype → the wider one in which it is reduced: floats for precision, integers because atomics start at 32 bits."""
+
+
+@triton.jit
+def winning(values, REDUCTION: tl.constexpr):
+    """values, NaN in the form that atomic max and min keep: they compare bits as integers, where a NaN without sign is
+    above everything and one with sign below everything."""
+    if values.dtype.is_floating() and (REDUCTION == "max" or REDUCTION == "min"):
+        if values.dtype.primitive_bitwidth == 64:
+            bits = tl.full(values.shape, 2**63 - 1 if REDUCTION == "max" else -1, tl.int64)
+        else:
+            bits = tl.full(values.shape, 2**31 - 1 if REDUCTION == "max" else -1, tl.int32)
+        values = tl.where(values != values, bits.to(values.dtype, bitcast=True), values)
+    return values
+
+
+@triton.jit
+def multiply_atomically(base_ptr, offsets, factors, mask):
+    """base[offset] = base[offset] · factor where mask: compare and swap until nobody came between, since PTX has no
+    atomic product. Who has nothing to do swaps a word for itself."""
+    words = tl.int64 if factors.dtype.primitive_bitwidth == 64 else tl.int32
+    targets = base_ptr.to(tl.pointer_type(words)) + tl.where(mask, offsets, 0)
+    old = tl.load(targets)
+    pending = mask
+    while tl.max(pending.to(tl.int32), axis=None) > 0:
+        product = (old.to(factors.dtype, bitcast=True) * factors).to(words, bitcast=True)
+        seen = tl.atomic_cas(targets, old, tl.where(pending, product, old), sem="relaxed")
+        pending = pending & (seen != old)
+        old = seen
+
+
+@triton.jit
+def put(base_ptr, offsets, values, mask, REDUCTION: tl.constexpr):
+    """base[offset] = value, or base[offset] ∘ value, where mask. Offsets may repeat."""
+    if REDUCTION == "none":
+        tl.store(base_ptr + offsets, values, mask=mask)
+    else:
+        values = values.to(base_ptr.dtype.element_ty)
+        if REDUCTION == "add":
+            tl.atomic_add(base_ptr + offsets, values, mask=mask, sem="relaxed")
+        elif REDUCTION == "mul":
+            multiply_atomically(base_ptr, offsets, values, mask)
+        elif REDUCTION == "max":
+            tl.atomic_max(base_ptr + offsets, winning(values, "max"), mask=mask, sem="relaxed")
+        else:
+            tl.static_assert(REDUCTION == "min")
+            tl.atomic_min(base_ptr + offsets, winning(values, "min"), mask=mask, sem="relaxed")
 
 
 @triton.jit
 def scatter_elements_kernel(
-    update_ptr, index_ptr, y_ptr, others, axis_stride, extent, size, BLOCK: tl.constexpr, WIDE: tl.constexpr
-):  # fmt: skip
-    """y[i with index[i] as its coordinate on the axis] = update[i]; others: how y steps along index's other axes."""
+    update_ptr,
+    index_ptr,
+    y_ptr,
+    others,
+    axis_stride,
+    extent,
+    size,
+    BLOCK: tl.constexpr,
+    WIDE: tl.constexpr,
+    REDUCTION: tl.constexpr,
+):
+    """y[i with index[i] as its coordinate on the axis] ∘= update[i]; others: how y steps along index's other axes."""
     pid = tl.program_id(0)
     if WIDE:
         pid = pid.to(tl.int64)
@@ -31,14 +98,23 @@ def scatter_elements_kernel(
     mask = at < size
     place, inside = place_of(tl.load(index_ptr + at, mask=mask, other=0), extent)
     values = tl.load(update_ptr + at, mask=mask)
-    tl.store(y_ptr + offset_along(at, others) + place * axis_stride, values, mask=mask & inside)
+    put(y_ptr, offset_along(at, others) + place * axis_stride, values, mask & inside, REDUCTION)
 
 
 @triton.jit
 def scatter_nd_kernel(
-    update_ptr, index_ptr, y_ptr, extents, strides, n_rows, inner, ROWS: tl.constexpr, COLS: tl.constexpr
-):  # fmt: skip
-    """y[index[r, 0], index[r, 1], …, c] = update[r, c]."""
+    update_ptr,
+    index_ptr,
+    y_ptr,
+    extents,
+    strides,
+    n_rows,
+    inner,
+    ROWS: tl.constexpr,
+    COLS: tl.constexpr,
+    REDUCTION: tl.constexpr,
+):
+    """y[index[r, 0], index[r, 1], …, c] ∘= update[r, c]."""
     pid = tl.program_id(0).to(tl.int64)
     col_tiles = tl.cdiv(inner, COLS)
     rows = pid // col_tiles * ROWS + tl.arange(0, ROWS)
@@ -47,94 +123,28 @@ def scatter_nd_kernel(
     place, inside = place_of_tuple(index_ptr + rows * len(extents), extents, strides, row_mask)
     mask = inside[:, None] & col_mask[None, :]
     values = tl.load(update_ptr + (rows * inner)[:, None] + cols[None, :], mask=mask)
-    tl.store(y_ptr + place[:, None] + cols[None, :], values, mask=mask)
+    put(y_ptr, place[:, None] + cols[None, :], values, mask, REDUCTION)
 
 
 @triton.jit
-def combine(a, b, REDUCTION: tl.constexpr):
-    """a ∘ b; a NaN wins."""
-    if REDUCTION == "add":
-        a = a + b
-    elif REDUCTION == "mul":
-        a = a * b
-    elif REDUCTION == "max":
-        a = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
-    else:
-        tl.static_assert(REDUCTION == "min")
-        a = tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
-    return a
-
-
-@triton.jit
-def lines_of(index, shape, steps):
-    """For row-major coordinates of `index` in shape: Σ_d coordinate_d · steps[k][d] for k = 0, 1, 2, and whether every
-    coordinate_d < steps[3][d]."""
-    first, second, third, inside = index * 0, index * 0, index * 0, index >= 0
-    rest = index
-    for d in tl.static_range(len(shape)):
-        coordinate = rest % shape[len(shape) - 1 - d]
-        first += coordinate * steps[0][len(shape) - 1 - d]
-        second += coordinate * steps[1][len(shape) - 1 - d]
-        third += coordinate * steps[2][len(shape) - 1 - d]
-        inside = inside & (coordinate < steps[3][len(shape) - 1 - d])
-        rest = rest // shape[len(shape) - 1 - d]
-    return first, second, third, inside
-
-
-@triton.jit
-def scatter_reduce_kernel(
-    x_ptr,
-    index_ptr,
-    update_ptr,
-    y_ptr,
-    extents,
-    weights,
-    axis_stride,
-    axis_extent,
-    line_shape,
-    line_steps,
-    n_lines,
-    n_updates,
-    index_stride,
-    update_stride,
-    REDUCTION: tl.constexpr,
-    DEPTH: tl.constexpr,
-    LINES: tl.constexpr,
-):
-    """y[d, l] = x[d, l] ∘ update[j_1, l] ∘ update[j_2, l] … over the j, in order, whose index[j, l] means d.
-
-    A program owns DEPTH × LINES elements of y and looks at all updates of its lines: results do not depend on timing,
-    and are those of a loop over the updates. line_steps: strides of x, index and update along line_shape, and its part
-    that has updates.
-    """
-    line_tiles = tl.cdiv(n_lines, LINES)
-    pid = tl.program_id(0).to(tl.int64)
-    depth = pid // line_tiles * DEPTH + tl.arange(0, DEPTH)
-    line = pid % line_tiles * LINES + tl.arange(0, LINES)
-    at_line, index_line, update_line, updated = lines_of(line, line_shape, line_steps)
-    mask = (depth < axis_extent)[:, None] & (line < n_lines)[None, :]
-    at = (depth * axis_stride)[:, None] + at_line[None, :]
-    accumulator = tl.load(x_ptr + at, mask=mask)
-    if accumulator.dtype.is_floating() and accumulator.dtype.primitive_bitwidth < 32:
-        accumulator = accumulator.to(tl.float32)
-    index_ptrs, update_ptrs = index_ptr + index_line, update_ptr + update_line
-    updated = updated & (line < n_lines)
-    for _ in range(n_updates):
-        place, hits = place_of_tuple(index_ptrs, extents, weights, updated)
-        update = tl.load(update_ptrs, mask=updated).to(accumulator.dtype)
-        chosen = (depth[:, None] == place[None, :]) & hits[None, :]
-        accumulator = tl.where(chosen, combine(accumulator, update[None, :], REDUCTION), accumulator)
-        index_ptrs += index_stride
-        update_ptrs += update_stride
-    tl.store(y_ptr + at, accumulator.to(y_ptr.dtype.element_ty), mask=mask)
+def convert_kernel(
+    x_ptr, y_ptr, size, BLOCK: tl.constexpr, WIDE: tl.constexpr, REDUCTION: tl.constexpr
+):  # fmt: skip
+    """y[i] = x[i] in y's type, with NaN as REDUCTION needs it."""
+    pid = tl.program_id(0)
+    if WIDE:
+        pid = pid.to(tl.int64)
+    at = pid * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x_ptr + at, mask=at < size).to(y_ptr.dtype.element_ty)
+    tl.store(y_ptr + at, winning(values, REDUCTION), mask=at < size)
 
 
 @lowers("Scatter", "ScatterElements")
 def lower_scatter_elements(node: Node, target: Target) -> Lowered:
     """x with updates[i] at (or reduced into) i with indices[i] as its coordinate on the axis.
 
-    ONNX Scatter 9, ScatterElements 11, reductions since 16 (add, mul) and 18 (max, min): in order of the updates, so
-    deterministic. Without reduction ONNX forbids that two updates meet; where they do, which one stays is not defined.
+    ONNX Scatter 9, ScatterElements 11, reductions since 16 (add, mul) and 18 (max, min). Without reduction ONNX forbids
+    that two updates meet; where they do, which one stays is not defined.
     """
     x, y, indices, updates = node.x, node.y, node.inputs[1], node.inputs[2]
     assert indices is not None
@@ -143,56 +153,35 @@ def lower_scatter_elements(node: Node, target: Target) -> Lowered:
         return refusal
     axis = node.attribute("axis", 0) % x.rank
     reduction: str = node.attribute("reduction", "none")
-    if reduction != "none":
-        return _reduce_elements(x, indices, updates, y, axis, reduction, target)
+    if _order_matters(x, reduction, target):
+        return (scatter_in_order(x, indices, updates, y, _columns_of_axis(x, indices, updates, axis), reduction, target),)
     block = 2**16 if target.interpreted else FLAT_BLOCK
-    scatter = launch(
-        scatter_elements_kernel,
-        (-(-updates.size // block),),
-        writes=y,
-        update_ptr=as_words(updates),
-        index_ptr=indices,
-        y_ptr=as_words(y),
-        others=other_axes(x, indices, axis),
-        axis_stride=x.strides[axis],
-        extent=x.shape[axis],
-        size=updates.size,
-        BLOCK=block,
-        WIDE=is_wide(x.size, updates.size),
-    )
-    return (*_copy_of(x, y), scatter)
 
-
-def _reduce_elements(
-    x: Buffer, indices: Buffer, updates: Buffer, y: Buffer, axis: int, reduction: str, target: Target
-) -> Lowered:
-    others = [d for d in range(x.rank) if d != axis]
-    shape = tuple(x.shape[d] for d in others)
-    steps = [tuple(of.strides[d] for d in others) for of in (x, indices, updates)]
-    return (
-        _launch_reduce(
-            (x, indices, updates, y),
-            reduction,
-            target,
-            extents=(x.shape[axis],),
-            weights=(1,),
+    def scatter(source: Buffer, destination: Buffer, how: str) -> Launch:
+        return launch(
+            scatter_elements_kernel,
+            (-(-updates.size // block),),
+            writes=destination,
+            update_ptr=source,
+            index_ptr=indices,
+            y_ptr=destination,
+            others=other_axes(x, indices, axis),
             axis_stride=x.strides[axis],
-            axis_extent=x.shape[axis],
-            line_shape=shape or (1,),
-            line_steps=(*(step or (0,) for step in steps), tuple(indices.shape[d] for d in others) or (1,)),
-            n_lines=math.prod(shape),
-            n_updates=indices.shape[axis],
-            index_stride=indices.strides[axis],
-            update_stride=updates.strides[axis],
-        ),
-    )
+            extent=x.shape[axis],
+            size=updates.size,
+            BLOCK=block,
+            WIDE=is_wide(x.size, updates.size),
+            REDUCTION=how,
+        )
+
+    return _scatter_into_copy(node, x, updates, y, reduction, scatter, target)
 
 
 @lowers("ScatterND")
 def lower_scatter_nd(node: Node, target: Target) -> Lowered:
     """x with slices of the updates at (or reduced into) the index tuples, the last axis of the indices.
 
-    ONNX ScatterND 11, reductions since 16 (add, mul) and 18 (max, min). As to order: see ScatterElements.
+    ONNX ScatterND 11, reductions since 16 (add, mul) and 18 (max, min). As to repeated indices: see ScatterElements.
     """
     x, y, indices, updates = node.x, node.y, node.inputs[1], node.inputs[2]
     assert indices is not None
@@ -200,69 +189,116 @@ def lower_scatter_nd(node: Node, target: Target) -> Lowered:
     if refusal := movable(x):
         return refusal
     length = indices.shape[-1]
-    extents, inner, n_rows = x.shape[:length], math.prod(x.shape[length:]), math.prod(indices.shape[:-1])
+    inner, n_rows = math.prod(x.shape[length:]), math.prod(indices.shape[:-1])
     reduction: str = node.attribute("reduction", "none")
-    if reduction != "none":
-        reduce = _launch_reduce(
-            (x, indices, updates, y),
-            reduction,
-            target,
-            extents=extents,
-            weights=tuple(stride // max(inner, 1) for stride in x.strides[:length]),
-            axis_stride=inner,
-            axis_extent=math.prod(extents),
-            line_shape=(inner,),
-            line_steps=((1,), (0,), (1,), (inner,)),
-            n_lines=inner,
-            n_updates=n_rows,
-            index_stride=length,
-            update_stride=inner,
-        )
-        return (reduce,)
+    if _order_matters(x, reduction, target):
+        return (scatter_in_order(x, indices, updates, y, _columns_of_rows(x, indices), reduction, target),)
     rows, cols = choose_tile(n_rows, inner, x.itemsize, False, target)
-    scatter = launch(
-        scatter_nd_kernel,
-        (-(-n_rows // rows) * -(-inner // cols),),
-        writes=y,
-        update_ptr=as_words(updates),
-        index_ptr=indices,
-        y_ptr=as_words(y),
-        extents=extents,
-        strides=x.strides[:length],
-        n_rows=n_rows,
-        inner=inner,
-        ROWS=rows,
-        COLS=cols,
+
+    def scatter(source: Buffer, destination: Buffer, how: str) -> Launch:
+        return launch(
+            scatter_nd_kernel,
+            (-(-n_rows // rows) * -(-inner // cols),),
+            writes=destination,
+            update_ptr=source,
+            index_ptr=indices,
+            y_ptr=destination,
+            extents=x.shape[:length],
+            strides=x.strides[:length],
+            n_rows=n_rows,
+            inner=inner,
+            ROWS=rows,
+            COLS=cols,
+            REDUCTION=how,
+        )
+
+    return _scatter_into_copy(node, x, updates, y, reduction, scatter, target)
+
+
+def _order_matters(x: Buffer, reduction: str, target: Target) -> bool:
+    """Whether results must not depend on the order of atomic operations, and would."""
+    return target.deterministic and reduction in ("add", "mul") and x.dtype in FLOATS
+
+
+def _columns_of_axis(x: Buffer, indices: Buffer, updates: Buffer, axis: int) -> Columns:
+    others = [d for d in range(x.rank) if d != axis]
+    steps = [tuple(of.strides[d] for d in others) or (0,) for of in (x, indices, updates)]
+    return Columns(
+        (x.shape[axis],),
+        (1,),
+        x.shape[axis],
+        x.strides[axis],
+        tuple(x.shape[d] for d in others) or (1,),
+        *steps,
+        updated=tuple(indices.shape[d] for d in others) or (1,),
+        n_lines=math.prod(x.shape[d] for d in others),
+        n_updates=indices.shape[axis],
+        index_stride=indices.strides[axis],
+        update_stride=updates.strides[axis],
     )
-    return (*_copy_of(x, y), scatter)
 
 
-def _copy_of(x: Buffer, y: Buffer) -> tuple[Call, ...]:
-    """y = x, in memory of its own: it is written to."""
-    return (Copy(x.name, y.name, x.nbytes),) if x.nbytes else ()
+def _columns_of_rows(x: Buffer, indices: Buffer) -> Columns:
+    length = indices.shape[-1]
+    extents, inner = x.shape[:length], math.prod(x.shape[length:])
+    return Columns(
+        extents,
+        tuple(stride // max(inner, 1) for stride in x.strides[:length]),
+        math.prod(extents),
+        inner,
+        (inner,),
+        (1,),
+        (0,),
+        (1,),
+        updated=(inner,),
+        n_lines=inner,
+        n_updates=math.prod(indices.shape[:-1]),
+        index_stride=length,
+        update_stride=inner,
+    )
 
 
-def _launch_reduce(
-    buffers: tuple[Buffer, Buffer, Buffer, Buffer], reduction: str, target: Target, **arguments: Any
-) -> Launch:
-    x, indices, updates, y = buffers
+def _scatter_into_copy(
+    node: Node,
+    x: Buffer,
+    updates: Buffer,
+    y: Buffer,
+    reduction: str,
+    scatter: Callable[[Buffer, Buffer, str], Launch],
+    target: Target,
+) -> tuple[Call, ...]:
+    """A copy of x that `scatter(updates, copy, reduction)` writes to. The copy is y, or where y's type has no atomic
+    operations a wider one that becomes y at the end."""
+    copy = (Copy(x.name, y.name, x.nbytes),) if x.nbytes else ()
+    if reduction == "none":
+        return (*copy, scatter(as_words(updates), as_words(y), reduction))
+    accumulator = ACCUMULATORS.get(x.dtype, x.dtype)
     if x.dtype == "bool":  # one byte, 0 or 1: or is max, and is min
         x, updates, y = as_words(x), as_words(updates), as_words(y)
         reduction = {"add": "max", "mul": "min"}.get(reduction, reduction)
-    elements = 2**16 if target.interpreted else 1024
-    lines = power_of_two(arguments["n_lines"], 64)
-    depth = power_of_two(arguments["axis_extent"], elements // lines)
+    if accumulator != x.dtype:
+        wide = node.temporary(x.shape, accumulator)
+        return (
+            _convert(x, wide, reduction, target),
+            scatter(updates, wide, reduction),
+            _convert(wide, y, "none", target),
+        )
+    if x.dtype in FLOATS and reduction in ("max", "min"):
+        return _convert(x, y, reduction, target), scatter(updates, y, reduction)
+    return (*copy, scatter(updates, y, reduction))
+
+
+def _convert(x: Buffer, y: Buffer, reduction: str, target: Target) -> Launch:
+    block = 2**18 if target.interpreted else 1024
     return launch(
-        scatter_reduce_kernel,
-        (-(-arguments["axis_extent"] // depth) * -(-arguments["n_lines"] // lines),),
+        convert_kernel,
+        (-(-x.size // block),),
         writes=y,
-        inplace=((y, x),),
+        inplace=((y, x),) if x.itemsize == y.itemsize else (),
         x_ptr=x,
-        index_ptr=indices,
-        update_ptr=updates,
         y_ptr=y,
+        size=x.size,
+        BLOCK=block,
+        WIDE=is_wide(x.size),
         REDUCTION=reduction,
-        DEPTH=depth,
-        LINES=lines,
-        **arguments,
     )

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.arg_reduction import arg_calls
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import (
     Geometry,
@@ -20,7 +21,6 @@ from gossamer.kernels.reduction_geometry import (
     float_accumulator,
     geometry_of,
     part_bounds,
-    power_of_two,
     resident_tile,
     runs_of,
     step_offsets,
@@ -155,7 +155,7 @@ def _in_parts(
     node: Node, x: Buffer, y: Buffer, geometry: Geometry, target: Target, shared: dict[str, Any]
 ) -> tuple[Launch, ...]:
     tile = tile_for(geometry, x.itemsize, target)
-    blocks = -(-geometry.steps // tile.steps)
+    blocks = cdiv(geometry.steps, tile.steps)
     parts = min(blocks, PARTIALS // (tile.rows * tile.inner), 4 * target.sm_count // max(1, tile.programs(geometry)))
     parts = max(1, parts)
     accumulator = float_accumulator(x.dtype)
@@ -169,7 +169,7 @@ def _in_parts(
         x_ptr=x,
         most_ptr=most,
         total_ptr=total,
-        chunk=-(-blocks // parts) * tile.steps,
+        chunk=cdiv(blocks, parts) * tile.steps,
         LOWEST=lowest,
         TYPE=accumulator,
         **_extents(geometry),
@@ -223,7 +223,7 @@ def lower_hardmax(node: Node, target: Target) -> Lowered:
     block = 2**14 if target.interpreted else 1024
     mark = launch(
         one_hot_kernel,
-        (-(-node.x.size // block),),
+        (cdiv(node.x.size, block),),
         writes=node.y,
         index_ptr=index,
         y_ptr=node.y,

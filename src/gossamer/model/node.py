@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 import numpy as np
 import onnx_ir as ir
 
-from gossamer.program import Buffer, Origin, name_of
+from gossamer.model.edit import dtype_name, static_shape
+from gossamer.program import Buffer, Origin
 
 CHANNELS_LAST = "gossamer.nhwc"
-"""The domain of ONNX operators whose activations are N, spatial…, C instead of N, C, spatial…; weights are unchanged."""
+"""The domain of ONNX operators whose activations are N, spatial…, C, not N, C, spatial…; weights are unchanged."""
 FUSED = "gossamer"
 """The domain of operators that only passes make; `docs/layout.md` lists them."""
 
@@ -22,8 +23,8 @@ _REQUIRED: Any = object()
 
 
 @dataclass(slots=True)
-class Constants:
-    """The constants of a model by key, made when first asked for.
+class Constants(Mapping[str, np.ndarray]):
+    """The constants of a model by key, made anew each time they are asked for: whoever uploads one keeps the copy.
 
     Initialisers that were there when the model was loaded keep their names as keys, so that all signatures share them;
     those that folding made for one signature are told apart by their content.
@@ -52,13 +53,22 @@ class Constants:
         self._makers[key] = tensor.numpy
         return key
 
-    def derive(self, key: str, make: Callable[[], np.ndarray]) -> str:
+    def derive(self, key: str, make: Callable[[], np.ndarray]) -> None:
+        """Adds a constant that is computed from others, if no signature has asked for it before."""
         self._makers.setdefault(key, make)
-        return key
 
     def __getitem__(self, key: str) -> np.ndarray:
         """The constant as a C-contiguous array."""
         return np.asarray(self._makers[key](), order="C")
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._makers  # Mapping's own would make the constant
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
 
 
 @dataclass(slots=True)
@@ -90,10 +100,11 @@ class UnknownShape(Exception):
 def _buffer_of(value: ir.Value) -> Buffer:
     name = value.name or ""
     if value.const_value is not None:
-        return Buffer(name, value.const_value.dtype.numpy().name, tuple(int(d) for d in value.const_value.shape))
-    if value.dtype is None or value.shape is None or not value.shape.is_static():
+        return Buffer(name, dtype_name(value.const_value.dtype), tuple(value.const_value.shape.numpy()))
+    shape = static_shape(value)
+    if value.dtype is None or shape is None:
         raise UnknownShape(f"the shape of '{name}' is known only when the model runs")
-    return Buffer(name, name_of(value.dtype.numpy()), tuple(int(d) for d in value.shape))
+    return Buffer(name, dtype_name(value.dtype), shape)
 
 
 class Node:
@@ -171,11 +182,13 @@ class Node:
         value = self._node.inputs[index] if index < len(self._node.inputs) else None
         return None if value is None or value.const_value is None else value.const_value.numpy()
 
-    def derived(self, source: Buffer, tag: str, shape: Sequence[int], dtype: str, make: Callable[[np.ndarray], np.ndarray]) -> Buffer:
+    def derived(
+        self, source: Buffer, tag: str, shape: Sequence[int], dtype: str, make: Callable[[np.ndarray], np.ndarray]
+    ) -> Buffer:
         """A constant computed once from the constant `source`: a packed weight, say.
 
         tag names the computation: equal (source, tag) must mean equal results. make gets the source's array and gives
-        one of `shape` and `dtype`; it runs once for all signatures, when the constant is uploaded.
+        one of `shape` and `dtype`; it runs when the constant is uploaded, once for all signatures.
         """
         constants, source_key = self._scope.constants, self._scope.weights[source.name]
         return self.constant_buffer(f"{source_key}#{tag}", shape, dtype, lambda: make(constants[source_key]))
@@ -204,4 +217,3 @@ def _attribute_value(attribute: ir.Attr) -> Any:
     if attribute.type == ir.AttributeType.TENSOR:
         return attribute.as_tensor().numpy()
     return attribute.value
-

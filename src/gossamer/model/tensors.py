@@ -21,6 +21,8 @@ from gossamer.errors import InvalidGraph, NoSuchFile
 from gossamer.model.checks import describe
 from gossamer.model.edit import nodes_in
 
+_DECODED_BYTES = 512
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -40,7 +42,7 @@ class Origin:
 
 
 def attach_tensors(model: ir.Model, origin: Origin) -> None:
-    """Check the size of every tensor, and replace references to other files by memory-mapped tensors.
+    """Check the size of every tensor, decode small ones, and memory-map those that are kept in other files.
 
     Raises InvalidGraph (a size that does not fit, a location that is refused) and NoSuchFile, naming model and tensor.
     """
@@ -51,6 +53,7 @@ def attach_tensors(model: ir.Model, origin: Origin) -> None:
             return _external(tensor, owner, origin, maps)
         if isinstance(tensor, ir.serde.TensorProtoTensor):
             _check_size(tensor, owner, origin)
+            return _decoded(tensor)
         return tensor
 
     _change_tensors(model.graph, attached)
@@ -71,6 +74,13 @@ def _change_tensors(scope: ir.Graph, change: Callable[[ir.TensorProtocol, str], 
                 changed = change(tensor, f"attribute '{attribute.name}' of {describe(node)}")
                 if changed is not tensor:
                     node.attributes.add(ir.AttrTensor(attribute.name, changed))
+
+
+def _decoded(tensor: ir.serde.TensorProtoTensor) -> ir.TensorProtocol:
+    """A small tensor as an array: passes read scalars, axes and shapes often, and protobufs decode each time."""
+    if tensor.nbytes > _DECODED_BYTES or tensor.dtype == ir.DataType.STRING or tensor.dtype.bitwidth < 8:
+        return tensor
+    return ir.Tensor(tensor.numpy(), tensor.dtype, shape=ir.Shape(tensor.shape), name=tensor.name)
 
 
 def _check_size(tensor: ir.serde.TensorProtoTensor, owner: str, origin: Origin) -> None:

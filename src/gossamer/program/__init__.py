@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossamer.program.buffers import ARENA_ALIGNMENT, Buffer, dtype_of, name_of
+from gossamer.program.buffers import ARENA_ALIGNMENT, Buffer, dtype_of
 from gossamer.program.calls import (
     Argument,
     Call,
@@ -46,6 +46,5 @@ __all__ = [
     "View",
     "Weight",
     "dtype_of",
-    "name_of",
     "plan_memory",
 ]

@@ -18,13 +18,8 @@ _EXTENDED = {
 
 
 def dtype_of(name: str) -> np.dtype:
-    """The NumPy dtype of a dtype name: NumPy's names, and ml_dtypes' for what NumPy lacks (`bfloat16`)."""
+    """The dtype of that name: NumPy's names, and ml_dtypes' for what NumPy lacks (`bfloat16`)."""
     return _EXTENDED.get(name) or np.dtype(name)
-
-
-def name_of(dtype: np.dtype) -> str:
-    """The inverse of `dtype_of`."""
-    return dtype.name
 
 
 @dataclass(frozen=True, slots=True)

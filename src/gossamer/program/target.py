@@ -13,7 +13,8 @@ class Target:
 
     arch: compute capability, major × 10 + minor. sm_count: multiprocessors. shared_bytes: shared memory a block may
     opt in to. interpreted: launches run in Triton's interpreter, where few large tiles are fast and occupancy means
-    nothing. use_tf32: fp32 matrix products may round their operands to TF32.
+    nothing. use_tf32: fp32 matrix products may round their operands to TF32. deterministic: no kernel whose result
+    depends on the order of atomic operations.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Target:
     shared_bytes: int
     interpreted: bool = False
     use_tf32: bool = True
+    deterministic: bool = False
 
     @staticmethod
     def named(name: str) -> Target:
@@ -33,6 +35,9 @@ class Target:
 
     def with_tf32(self, use_tf32: bool) -> Target:
         return replace(self, use_tf32=use_tf32)
+
+    def with_deterministic(self, deterministic: bool) -> Target:
+        return replace(self, deterministic=deterministic)
 
 
 # Sources: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (shared memory per block);

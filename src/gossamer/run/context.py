@@ -9,15 +9,26 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from gossamer.program import Arena, Call, Copy, Fill, HostCall, Kernel, Launch, Program, View, Weight, dtype_of
+from gossamer.program import (
+    ARENA_ALIGNMENT,
+    Arena,
+    Call,
+    Copy,
+    Fill,
+    HostCall,
+    Kernel,
+    Launch,
+    Program,
+    View,
+    Weight,
+    dtype_of,
+)
 from gossamer.run import driver
-from gossamer.run.device_tensor import DeviceTensor
+from gossamer.run.device_tensor import DeviceTensor, Tensor
 from gossamer.run.host import HostRunner
 from gossamer.run.launching import LoadedKernel, PreparedLaunch
 
 _log = logging.getLogger("gossamer")
-
-Tensor = np.ndarray | DeviceTensor
 
 
 class Shared(Protocol):
@@ -51,7 +62,7 @@ class Prepared:
 
 @dataclass(slots=True)
 class ExecutionContext:
-    """One stream and one arena; used by one call of `run` at a time. Everything here needs the device's context current."""
+    """One stream and one arena; used by one `run` at a time. Every method needs the device's context current."""
 
     shared: Shared
     stream: Any
@@ -116,7 +127,8 @@ class ExecutionContext:
             self.arena.close()
             self.arena = None
         device, ledger = self.shared.device, self.shared.ledger
-        self.arena = driver.allocate(nbytes, device.ordinal, ledger=ledger, doing=f"growing the arena to {nbytes} bytes")
+        doing = f"growing the arena to {nbytes} bytes"
+        self.arena = driver.allocate(nbytes, device.ordinal, ledger=ledger, doing=doing)
 
     def _segments(self, program: Program) -> list[Segment]:
         segments = [Segment([], None)]
@@ -189,16 +201,18 @@ class ExecutionContext:
             self.enqueue_step(program, step, stream)
 
     def enqueue_step(self, program: Program, step: PreparedLaunch | Copy | Fill, stream: Any) -> None:
+        if isinstance(step, PreparedLaunch):
+            step.enqueue(stream)
+            return
+        target = self.address(program, step.out)
         match step:
-            case PreparedLaunch():
-                step.enqueue(stream)
             case Copy():
-                target = self.address(program, step.out) + step.out_offset
+                target += step.out_offset
                 source = self.address(program, step.source) + step.source_offset
-                driver.call("cuMemcpyDtoDAsync", target, source, step.nbytes, stream, doing=f"{step.origin}")
+                driver.call("cuMemcpyDtoDAsync", target, source, step.nbytes, stream, doing=str(step.origin))
             case Fill():
                 nbytes = program.buffers[step.out].nbytes
-                driver.call("cuMemsetD8Async", self.address(program, step.out), step.byte, nbytes, stream, doing=f"{step.origin}")
+                driver.call("cuMemsetD8Async", target, step.byte, nbytes, stream, doing=str(step.origin))
 
     def _capture(self, program: Program, segment: Segment) -> Any:
         """Captured on the context's own stream; a graph may be launched on any."""
@@ -215,12 +229,11 @@ class ExecutionContext:
     def _run_on_host(self, program: Program, call: HostCall, stream: Any) -> None:
         arrays = {name: self._to_host(program, name, stream) for name in call.reads}
         driver.call("cuStreamSynchronize", stream, doing=f"waiting for the inputs of {call.origin}")
-        for name, array in self.shared.host.run(call, arrays).items():
-            self.host_arrays[name] = array = np.asarray(array, order="C")
+        for name, result in self.shared.host.run(call, arrays).items():
+            array = self.host_arrays[name] = np.asarray(result, order="C")
             if isinstance(program.locations[name], Arena) and array.nbytes:
-                driver.call(
-                    "cuMemcpyHtoDAsync", self.address(program, name), array.ctypes.data, array.nbytes, stream, doing=f"{call.origin}"
-                )
+                target, source = self.address(program, name), array.ctypes.data
+                driver.call("cuMemcpyHtoDAsync", target, source, array.nbytes, stream, doing=str(call.origin))
 
     def _to_host(self, program: Program, name: str, stream: Any) -> np.ndarray:
         """A host array of a buffer; complete once the stream is synchronised."""
@@ -230,32 +243,36 @@ class ExecutionContext:
         buffer = program.buffers[name]
         array = np.empty(buffer.shape, dtype_of(buffer.dtype))
         if array.nbytes:
-            driver.call("cuMemcpyDtoHAsync", array.ctypes.data, self.address(program, name), array.nbytes, stream, doing=f"reading {name}")
+            target, source = array.ctypes.data, self.address(program, name)
+            driver.call("cuMemcpyDtoHAsync", target, source, array.nbytes, stream, doing=f"reading '{name}'")
         return array
 
     def upload(self, program: Program, feeds: Mapping[str, Tensor], stream: Any) -> None:
         """Puts the inputs where the Program reads them; host arrays pass through pinned memory."""
-        offset = 0
         self.host_arrays.clear()
-        staged = [f for name in program.inputs if isinstance(f := feeds[name], np.ndarray) and isinstance(program.locations[name], Arena)]
-        staging = self._stage(sum(_padded(array.nbytes) for array in staged))
+        in_arena = {}
         for name in program.inputs:
             feed = feeds[name]
-            if not isinstance(program.locations[name], Arena):
+            if isinstance(program.locations[name], Arena):
+                in_arena[name] = feed
+            else:
                 self.host_arrays[name] = feed if isinstance(feed, np.ndarray) else _downloaded(feed, self.shared.device)
-            elif not feed.nbytes:
+        staging = self._stage(sum(_padded(feed.nbytes) for feed in in_arena.values() if isinstance(feed, np.ndarray)))
+        offset = 0
+        for name, feed in in_arena.items():
+            if not feed.nbytes:
                 continue
-            elif isinstance(feed, DeviceTensor):
-                driver.call("cuMemcpyAsync", self.address(program, name), feed.pointer, feed.nbytes, stream, doing=f"feeding {name}")
+            target, doing = self.address(program, name), f"feeding '{name}'"
+            if isinstance(feed, DeviceTensor):
+                driver.call("cuMemcpyAsync", target, feed.pointer, feed.nbytes, stream, doing=doing)
             else:
                 pinned = staging.array[offset : offset + feed.nbytes]
                 np.copyto(pinned.view(feed.dtype).reshape(feed.shape), feed)
-                driver.call(
-                    "cuMemcpyHtoDAsync", self.address(program, name), staging.pointer + offset, feed.nbytes, stream, doing=f"feeding {name}"
-                )
+                driver.call("cuMemcpyHtoDAsync", target, staging.pointer + offset, feed.nbytes, stream, doing=doing)
                 offset += _padded(feed.nbytes)
 
     def _stage(self, nbytes: int) -> driver.PinnedMemory:
+        """Pinned memory of at least that size, which no earlier run reads any more."""
         if self.pending is not None and nbytes:
             driver.call("cuEventSynchronize", self.done, doing="waiting for the staging memory")
             self.pending = None
@@ -267,7 +284,7 @@ class ExecutionContext:
 
 
 def _padded(nbytes: int) -> int:
-    return -(-nbytes // 256) * 256
+    return -(-nbytes // ARENA_ALIGNMENT) * ARENA_ALIGNMENT
 
 
 def _downloaded(tensor: DeviceTensor, device: driver.Device) -> np.ndarray:

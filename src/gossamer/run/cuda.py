@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import statistics
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, nullcontext
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from gossamer import settings
 from gossamer.errors import InvalidArgument
-from gossamer.program import Host, Kernel, Program, Target, dtype_of
+from gossamer.program import Call, Copy, Fill, Host, Kernel, Program, Target, dtype_of
 from gossamer.program.cubin import Cubin
 from gossamer.run import driver
-from gossamer.run.context import ExecutionContext, Prepared, Tensor
-from gossamer.run.device_tensor import DeviceTensor, owned_tensor
+from gossamer.run.context import ExecutionContext, Prepared
+from gossamer.run.device_tensor import DeviceTensor, Tensor, check_bound, owned_tensor
 from gossamer.run.host import HostRunner
-from gossamer.run.launching import LoadedKernel, load_kernel
+from gossamer.run.launching import LoadedKernel, PreparedLaunch, load_kernel
 
-Compile = Callable[[Iterable[Kernel], Target], Mapping[Kernel, Cubin]]
+Compile: TypeAlias = Callable[[Iterable[Kernel], Target], Mapping[Kernel, Cubin]]
 """Machine code for kernels: `build.compilation.compile_kernels`, or a lookup in a compiled file."""
 
 
 class CudaExecutor:
     """Runs Programs on one GPU. Safe from many threads: each run takes an execution context from a bounded pool.
 
-    constants: arrays by the keys that Programs use. compile: gives machine code. graphs: "auto" replays CUDA graphs from a
-    Program's second run in a context on, "1" from the first, "0" never. gpu_mem_limit: bytes this executor may hold.
+    constants: arrays by the keys that Programs use. compile: gives machine code. graphs: "auto" replays CUDA graphs
+    from a Program's second run in a context on, "1" from the first, "0" never. gpu_mem_limit: bytes this executor may
+    hold. max_contexts: how many runs may be under way at once; GOSSAMER_MAX_CONTEXTS where it is not given.
     """
 
     def __init__(
@@ -82,9 +84,9 @@ class CudaExecutor:
         with self._lock:
             memory = self._weights.get(key)
             if memory is None:
-                array = self._constants[key]
-                memory = driver.allocate(array.nbytes, self.device.ordinal, ledger=self.ledger, doing=f"uploading '{key}'")
-                driver.copy_to_device(memory.pointer, array, self.device.ordinal)
+                array, ordinal = self._constants[key], self.device.ordinal
+                memory = driver.allocate(array.nbytes, ordinal, ledger=self.ledger, doing=f"uploading '{key}'")
+                driver.copy_to_device(memory.pointer, array, ordinal)
                 self._weights[key] = memory
             return memory.pointer
 
@@ -123,8 +125,9 @@ class CudaExecutor:
     ) -> dict[str, Tensor]:
         """The outputs named (all: None). See `session.engine.Engine.run` for the arguments.
 
-        While the caller captures `stream` into a graph of their own, launches go into that graph: nothing is replayed or
-        waited for, outputs must be bound to device memory, and the context used stays reserved for the graph until `close`.
+        While the caller captures `stream` into a graph of their own, launches go into that graph: nothing is replayed
+        or waited for, outputs must be bound to device memory, and the context used stays reserved for the graph until
+        `close`.
         """
         if self._closed:
             raise InvalidArgument("the session is closed")
@@ -133,14 +136,17 @@ class CudaExecutor:
             capturing = stream is not None and _is_capturing(stream)
             if not capturing:
                 self.load(program)
-            with _relaxed_capture() if capturing else _nothing(), self._contexts.taken(stream, reserve=capturing) as context:
+            allocating = _relaxed_capture() if capturing else nullcontext()
+            with allocating, self._contexts.taken(stream, reserve=capturing) as context:
                 if capturing:
                     self.load(program)
                 prepared = context.prepare(program)
                 on = context.stream if stream is None else stream
                 context.upload(program, feeds, on)
                 context.execute(prepared, on, graphs=capture and not capturing and self._replays(prepared))
-                results = self._collect(context, program, names, bound or {}, on_device, on, capturing)
+                results = self._collect(
+                    context, program, names, bound=bound or {}, on_device=on_device, stream=on, capturing=capturing
+                )
                 if capturing:
                     return results
                 if synchronize or any(isinstance(result, np.ndarray) for result in results.values()):
@@ -157,6 +163,7 @@ class CudaExecutor:
         context: ExecutionContext,
         program: Program,
         names: Sequence[str],
+        *,
         bound: Mapping[str, Tensor],
         on_device: Collection[str],
         stream: Any,
@@ -169,13 +176,18 @@ class CudaExecutor:
             if capturing and not isinstance(target, DeviceTensor):
                 raise InvalidArgument(f"while a stream is captured, output '{name}' must be bound to device memory")
             if isinstance(program.locations[name], Host):
-                results[name] = _from_host(context.host_arrays[name], name, target, name in on_device, self.device.ordinal)
+                made = context.host_arrays[name]
+                on_host = target is None and name not in on_device
+                results[name] = made if on_host else self._from_host(name, made, target)
                 continue
             buffer = program.buffers[name]
-            if target is None:
-                dtype = dtype_of(buffer.dtype)
-                target = owned_tensor(buffer.shape, dtype, self.device.ordinal) if name in on_device else np.empty(buffer.shape, dtype)
-            _check_bound(name, target, buffer.shape, dtype_of(buffer.dtype))
+            dtype = dtype_of(buffer.dtype)
+            if target is not None:
+                check_bound(name, target, buffer.shape, dtype)
+            elif name in on_device:
+                target = owned_tensor(buffer.shape, dtype, self.device.ordinal)
+            else:
+                target = np.empty(buffer.shape, dtype)
             if buffer.nbytes:
                 pointer = target.pointer if isinstance(target, DeviceTensor) else target.ctypes.data
                 source = context.address(program, name)
@@ -183,7 +195,18 @@ class CudaExecutor:
             results[name] = target
         return results
 
-    def time_calls(self, program: Program, feeds: Mapping[str, Tensor], repeats: int = 5) -> list[tuple[Any, float]]:
+    def _from_host(self, name: str, made: np.ndarray, target: Tensor | None) -> Tensor:
+        """An output that a HostCall made, in the tensor bound for it or in a new one on the device."""
+        if target is None:
+            target = owned_tensor(made.shape, made.dtype, self.device.ordinal)
+        check_bound(name, target, made.shape, made.dtype)
+        if isinstance(target, DeviceTensor):
+            driver.copy_to_device(target.pointer, made, self.device.ordinal)
+        else:
+            np.copyto(target, made)
+        return target
+
+    def time_calls(self, program: Program, feeds: Mapping[str, Tensor], repeats: int = 5) -> list[tuple[Call, float]]:
         """(call, median seconds) of each step on the device, launched one by one between events."""
         self.load(program)
         with self.device.active(), self._contexts.taken(None, reserve=False) as context:
@@ -191,34 +214,19 @@ class CudaExecutor:
             context.upload(program, feeds, context.stream)
             context.execute(prepared, context.stream, graphs=False)
             steps = [step for segment in prepared.segments for step in segment.steps]
-            samples = [[_timed(lambda s=step: context.enqueue_step(program, s, context.stream), context.stream) for step in steps] for _ in range(repeats)]
-            return [(getattr(step, "launch", step), sorted(times)[repeats // 2]) for step, times in zip(steps, zip(*samples, strict=True), strict=True)]
+
+            def seconds_of(step: PreparedLaunch | Copy | Fill) -> float:
+                return _timed(lambda: context.enqueue_step(program, step, context.stream), context.stream)
+
+            rounds = [[seconds_of(step) for step in steps] for _ in range(repeats)]
+            medians = map(statistics.median, zip(*rounds, strict=True))
+            calls = (step.launch if isinstance(step, PreparedLaunch) else step for step in steps)
+            return list(zip(calls, medians, strict=True))
 
 
 def target_of_device(device_id: int = 0, use_tf32: bool = True) -> Target:
     """What to compile for to run on a GPU of this machine. Raises DeviceNotFound."""
     return driver.device(device_id).target(use_tf32)
-
-
-def _check_bound(name: str, target: Tensor, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    if tuple(target.shape) != shape or target.dtype != dtype:
-        raise InvalidArgument(
-            f"output '{name}' is {dtype.name}{list(shape)}, but is bound to {target.dtype.name}{list(target.shape)}"
-        )
-
-
-def _from_host(array: np.ndarray, name: str, target: Tensor | None, on_device: bool, device_id: int) -> Tensor:
-    """An output that a HostCall made, delivered to where the caller wants it."""
-    if target is None and not on_device:
-        return array
-    if target is None:
-        target = owned_tensor(array.shape, array.dtype, device_id)
-    _check_bound(name, target, array.shape, array.dtype)
-    if isinstance(target, DeviceTensor):
-        driver.copy_to_device(target.pointer, array, device_id)
-    else:
-        np.copyto(target, array)
-    return target
 
 
 def _timed(enqueue: Callable[[], None], stream: Any) -> float:
@@ -249,11 +257,6 @@ def _relaxed_capture() -> Iterator[None]:
         driver.call("cuThreadExchangeStreamCaptureMode", before, doing="preparing inside a capture")
 
 
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
 class _ContextPool:
     """At most `bound` contexts, made when first needed; the last one returned is the first taken again."""
 
@@ -267,7 +270,7 @@ class _ContextPool:
 
     @contextmanager
     def taken(self, stream: int | None, *, reserve: bool) -> Iterator[ExecutionContext]:
-        """A context for one run. reserve: it never returns to the pool, because a caller's graph refers to its arena."""
+        """A context for one run. reserve: it never returns to the pool, since a graph of the caller's refers to it."""
         if reserve:
             context = ExecutionContext.create(self._shared)
             self._reserved.append(context)
@@ -312,4 +315,3 @@ class _ContextPool:
             self._free.clear()
             self._reserved.clear()
             self._count = 0
-

@@ -1,4 +1,4 @@
-"""A tensor in device memory, as it crosses the boundary between the caller's session and the executor."""
+"""Tensors as they cross the boundary between the caller's session and the executor, in device memory or the host's."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import math
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from gossamer.errors import InvalidArgument
 from gossamer.run import driver
 
 
@@ -37,6 +38,17 @@ class DeviceTensor:
         return self.size * self.dtype.itemsize
 
 
+Tensor: TypeAlias = np.ndarray[Any, np.dtype[Any]] | DeviceTensor
+
+
+def check_bound(name: str, target: Tensor, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raises InvalidArgument where an output does not fit what the caller bound for it."""
+    if tuple(target.shape) != shape or target.dtype != dtype:
+        raise InvalidArgument(
+            f"output '{name}' is {dtype.name}{list(shape)}, but is bound to {target.dtype.name}{list(target.shape)}"
+        )
+
+
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides in elements."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
@@ -53,9 +65,9 @@ def is_dense(shape: Sequence[int], strides: Sequence[float]) -> bool:
 
 
 def owned_tensor(shape: tuple[int, ...], dtype: np.dtype[Any], device_id: int) -> DeviceTensor:
-    """An uninitialised tensor whose memory is freed when the last reference to it goes, and left to the process's end at exit.
+    """An uninitialised tensor whose memory is freed when the last reference to it goes.
 
-    Raises OutOfMemory, DeviceNotFound.
+    What is alive when the process ends is left to its end. Raises OutOfMemory, DeviceNotFound.
     """
     owner = _Owner()
     memory = driver.allocate(math.prod(shape) * dtype.itemsize, device_id, doing="making a tensor")

@@ -57,7 +57,7 @@ def why_unavailable() -> tuple[str, ...]:
     """What was looked for and not found, or nothing where a GPU can be used."""
     try:
         count = device_count()
-    except (RuntimeError, ImportError, DriverError) as error:  # the bindings' error for a missing libcuda.so.1 is a RuntimeError
+    except (RuntimeError, ImportError, DriverError) as error:  # RuntimeError: the bindings found no libcuda.so.1
         return (f"NVIDIA driver (libcuda.so.1): {error}",)
     return () if count else ("NVIDIA driver (libcuda.so.1): found", "CUDA devices: none (nvidia-smi lists them)")
 
@@ -68,6 +68,7 @@ def _initialise() -> None:
 
 
 def device_count() -> int:
+    """How many GPUs the driver shows. Raises the bindings' RuntimeError or ImportError where there is no driver."""
     _initialise()
     count: int = call("cuDeviceGetCount", doing="counting GPUs")
     return count
@@ -207,7 +208,7 @@ def allocate(nbytes: int, device_id: int = 0, *, ledger: Ledger | None = None, d
 
 
 class PinnedMemory:
-    """Page-locked host memory, which copies at full speed and asynchronously. array: it as uint8. Freed by `close()`."""
+    """Page-locked host memory, which copies at full speed and asynchronously. array: its bytes. Freed by `close()`."""
 
     def __init__(self, nbytes: int) -> None:
         self.pointer = int(call("cuMemHostAlloc", nbytes, 0, doing=f"pinning {nbytes} bytes of host memory"))

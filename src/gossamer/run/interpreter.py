@@ -10,8 +10,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -176,7 +178,7 @@ def _interpret(launch: Launch, memory: Memory) -> None:
     values = dict(launch.kernel.constants)
     for (parameter, type_name), argument in zip(launch.kernel.signature, launch.arguments, strict=True):
         values[parameter] = _value(argument, type_name, memory)
-    with _interpreter, np.errstate(all="ignore"):
+    with _interpreter, np.errstate(all="ignore"), _patched_once():
         _executor(kernel, launch.grid)(**values)
 
 
@@ -212,3 +214,28 @@ def _executor(kernel: Any, grid: tuple[int, int, int]) -> Any:
             pass
 
     return InPlaceExecutor(kernel.rewrite(), kernel.arg_names, grid, [])
+
+
+@contextmanager
+def _patched_once() -> Iterator[None]:
+    """Triton replaces the functions of its language for each launch, and again for each call of a device function, of
+    which there are hundreds in a launch. Here they are replaced once, and later calls find nothing to do.
+
+    The interpreter's check for integer overflow, which triples the integer operations, asserts only in Triton's debug
+    mode: it is left out.
+    """
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    patch, builder = interpreter._patch_lang, interpreter.interpreter_builder
+    options = builder.options
+    scope = patch(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    nothing = type(scope)()
+    interpreter._patch_lang = lambda _: nothing
+    builder.options = replace(options, sanitize_overflow=False)
+    try:
+        yield
+    finally:
+        builder.options = options
+        interpreter._patch_lang = patch
+        scope.restore()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -13,10 +13,11 @@ from gossamer.program.calls import TypeName
 from gossamer.program.cubin import Cubin, TensorMapLayout
 from gossamer.run import driver
 
-AddressOf = Callable[[str], int]
+AddressOf: TypeAlias = Callable[[str], int]
+Layouts: TypeAlias = Iterator[TensorMapLayout]
 _STATIC_SHARED_LIMIT = 48 * 1024
 
-_NUMPY_TYPES = {
+_NUMPY_TYPES: dict[str, Callable[[Any], np.generic]] = {
     "i1": np.int8, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64,
     "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64,
     "fp32": np.float32, "fp64": np.float64,
@@ -99,7 +100,7 @@ def _parameters(launch: Launch, cubin: Cubin, address_of: AddressOf) -> Iterator
         yield from _parameter(argument, type_name, address_of, layouts)
 
 
-def _parameter(argument: Argument, type_name: TypeName, address_of: AddressOf, layouts: Iterator[TensorMapLayout]) -> Iterator[Any]:
+def _parameter(argument: Argument, type_name: TypeName, address_of: AddressOf, layouts: Layouts) -> Iterator[Any]:
     if isinstance(argument, tuple):
         for item, kind in zip(argument, type_name, strict=True):
             yield from _parameter(item, kind, address_of, layouts)

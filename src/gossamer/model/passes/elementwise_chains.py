@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 
 import onnx_ir as ir
 
-from gossamer.model.edit import constant_of, erase, nodes_in, replace, static_shape, subgraphs_of
+from gossamer.model.edit import constant_of, dtype_name, erase, nodes_in, replace, static_shape, subgraphs_of
 from gossamer.model.elementwise import RULES, Expansion, Operator, expand, number_of
 from gossamer.model.node import FUSED
 from gossamer.model.steps import ExpressionBuilder, Number
@@ -197,12 +196,7 @@ def _read_by(node: ir.Node) -> Iterator[ir.Value]:
 
 
 def _dtype(value: ir.Value | None) -> str | None:
-    return None if value is None or value.dtype is None else _name(value.dtype)
-
-
-@cache
-def _name(dtype: ir.DataType) -> str:
-    return dtype.numpy().name
+    return None if value is None or value.dtype is None else dtype_name(value.dtype)
 
 
 def _emit(unit: _Unit) -> None:

@@ -1,0 +1,114 @@
+"""Which tiles attention uses: rows of queries per program, keys per step, and over how many programs keys are split."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from gossamer.kernels.copies import power_of_two
+from gossamer.kernels.gemm_tiles import cdiv, uses_tensor_cores
+from gossamer.program import Target, dtype_of
+
+MAX_HEAD_SIZE = 512
+"""Beyond, not even a tile of 16 queries and 16 keys fits registers and shared memory."""
+PACKED_QUERIES = 32
+"""Below this many queries the heads that share keys are one tile's rows: each key is read once for all of them."""
+MAX_SPLITS = 32
+STEPS_TO_SPLIT = 8
+"""Steps over the keys that take as long as the second launch which splitting them needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """One program attends with block_m rows of queries, block_n keys at a time, to a `splits`-th of the keys.
+
+    packed: rows are those of all query heads that share a head of keys, else of one query head.
+    """
+
+    block_m: int
+    block_n: int
+    num_warps: int
+    num_stages: int
+    packed: bool = False
+    splits: int = 1
+
+    def shared_bytes(self, block_d: int, block_v: int, itemsize: int) -> int:
+        """Bytes of shared memory: the queries, and the tiles of keys and values in flight."""
+        return (self.block_m * block_d + self.num_stages * self.block_n * (block_d + block_v)) * itemsize + 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """The sizes that tiles depend on. block_d, block_v: head sizes rounded up to powers of two."""
+
+    batch: int
+    heads: int
+    kv_heads: int
+    queries: int
+    keys: int
+    block_d: int
+    block_v: int
+
+
+def block_of(head_size: int) -> int:
+    """Columns of the tile that holds a head; matrix instructions want at least 16."""
+    return max(16, power_of_two(head_size, 2**16))
+
+
+@lru_cache(maxsize=4096)
+def choose_tiles(extents: Extents, dtype: str, target: Target) -> Tiles:
+    """The tiles for `extents` on `target`."""
+    packed = extents.heads > extents.kv_heads and extents.queries < PACKED_QUERIES
+    rows = extents.queries * (extents.heads // extents.kv_heads if packed else 1)
+    stacks = extents.batch * (extents.kv_heads if packed else extents.heads)
+    if target.interpreted:
+        return Tiles(_block(rows, 256), _block(extents.keys, 512), 4, 1, packed)
+    wanted = [tiles for tiles in _candidates(extents, dtype, target) if tiles.block_m <= _block(rows, 128)]
+    filling = (tiles for tiles in wanted if cdiv(rows, tiles.block_m) * stacks >= target.sm_count)
+    tiles = replace(next(filling, wanted[-1]), packed=packed)
+    programs = max(1, cdiv(rows, tiles.block_m) * stacks)
+    if extents.keys >= STEPS_TO_SPLIT * tiles.block_n and 2 * programs <= target.sm_count:
+        most = min(MAX_SPLITS, extents.keys // (2 * tiles.block_n))
+        tiles = replace(tiles, splits=min(most, 2 * target.sm_count // programs))
+    return tiles
+
+
+def _candidates(extents: Extents, dtype: str, target: Target) -> Iterator[Tiles]:
+    """Tiles by falling number of rows, each with as many stages and keys as shared memory allows."""
+    itemsize = dtype_of(dtype).itemsize
+    for tiles in _plans(max(extents.block_d, extents.block_v), dtype, target):
+        keys = _block(extents.keys, tiles.block_n)
+        fitting = (
+            replace(tiles, block_n=block_n, num_stages=stages)
+            for block_n in (keys, max(16, keys // 2), max(16, keys // 4))
+            for stages in range(tiles.num_stages, 0, -1)
+        )
+        smallest = replace(tiles, block_n=16, num_stages=1)
+        within = (
+            choice
+            for choice in fitting
+            if choice.shared_bytes(extents.block_d, extents.block_v, itemsize) <= target.shared_bytes
+        )
+        yield next(within, smallest)
+
+
+def _plans(widest: int, dtype: str, target: Target) -> tuple[Tiles, ...]:
+    if not uses_tensor_cores(dtype, target):  # plain multiply-adds: bounded by registers
+        warps = 4 if widest <= 128 else 8
+        return (Tiles(32, 32, warps, 1), Tiles(16, 32, warps, 1)) if widest <= 256 else (Tiles(16, 16, 8, 1),)
+    if dtype == "float32":
+        if widest <= 128:
+            return Tiles(64, 64, 4, 2), Tiles(32, 64, 4, 2), Tiles(16, 64, 4, 2)
+        return Tiles(32, 32, 8, 2), Tiles(16, 32, 8, 2)
+    if widest <= 64:
+        return Tiles(128, 64, 4, 3), Tiles(64, 64, 4, 3), Tiles(32, 128, 4, 2), Tiles(16, 128, 4, 3)
+    if widest <= 128:
+        return Tiles(128, 64, 8, 3), Tiles(64, 64, 4, 3), Tiles(32, 64, 4, 3), Tiles(16, 128, 4, 3)
+    if widest <= 256:
+        return Tiles(64, 64, 8, 2), Tiles(32, 64, 8, 2), Tiles(16, 64, 4, 2)
+    return Tiles(32, 32, 8, 2), Tiles(16, 32, 8, 2)
+
+
+def _block(extent: int, most: int) -> int:
+    return max(16, power_of_two(extent, most))
