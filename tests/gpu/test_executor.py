@@ -1,51 +1,18 @@
-"""The CUDA executor: graphs, streams, threads, limits, and whose memory is whose."""
+"""The CUDA executor: graphs, threads, limits, and whose memory is whose."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
 import gossamer
 from gossamer import errors
 from gossamer.run import driver
 
-RNG = np.random.default_rng(0)
-WEIGHT = RNG.standard_normal((64, 64)).astype(np.float32) / 8
-
-
-def model(batch: int | str = "n") -> bytes:
-    """y = softmax(relu(x · w) · w)."""
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["a"], name="first"),
-        helper.make_node("Relu", ["a"], ["b"], name="relu"),
-        helper.make_node("MatMul", ["b", "w"], ["c"], name="second"),
-        helper.make_node("Softmax", ["c"], ["y"], name="softmax", axis=-1),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 64])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 64])
-    graph = helper.make_graph(nodes, "two_products", [x], [y], [numpy_helper.from_array(WEIGHT, "w")])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    made: bytes = model.SerializeToString()
-    onnx.checker.check_model(made)
-    return made
-
-
-def expected(x: np.ndarray) -> np.ndarray:
-    c = np.maximum(x.astype(np.float64) @ WEIGHT, 0) @ WEIGHT
-    e = np.exp(c - c.max(-1, keepdims=True))
-    return e / e.sum(-1, keepdims=True)
-
-
-def session(**options: object) -> gossamer.InferenceSession:
-    return gossamer.InferenceSession(
-        model(), providers=[("CUDAExecutionProvider", {"device": "cuda", "use_tf32": "0", **options})]
-    )
+from cases.two_products import RNG, expected, session
 
 
 @pytest.fixture
@@ -152,71 +119,6 @@ def test_device_bound_input_and_output(feeds: list[np.ndarray]) -> None:
             (y,) = binding.get_outputs()
             assert y.device_name() == "cuda"
             np.testing.assert_allclose(y.numpy(), expected(x), rtol=1e-5, atol=1e-7)
-
-
-torch = pytest.importorskip("torch", reason="PyTorch, as another owner of streams and memory")
-
-
-@pytest.fixture
-def stream() -> Iterator[torch.cuda.Stream]:
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        yield stream
-    stream.synchronize()
-
-
-def on_stream(stream: torch.cuda.Stream) -> gossamer.InferenceSession:
-    return session(user_compute_stream=stream.cuda_stream)
-
-
-def bind(s: gossamer.InferenceSession, x: torch.Tensor, y: torch.Tensor) -> gossamer.IOBinding:
-    binding = s.io_binding()
-    binding.bind_input("x", "cuda", 0, np.float32, tuple(x.shape), x.data_ptr())
-    binding.bind_output("y", "cuda", 0, np.float32, tuple(y.shape), y.data_ptr())
-    return binding
-
-
-def test_the_callers_stream_orders_the_work(stream: torch.cuda.Stream) -> None:
-    """Neither side waits on the host; only the stream keeps the order."""
-    with on_stream(stream) as s:
-        x, y = torch.empty(256, 64, device="cuda"), torch.empty(256, 64, device="cuda")
-        binding = bind(s, x, y)
-        options = gossamer.RunOptions()
-        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-        total = torch.zeros(256, 64, device="cuda")
-        want = np.zeros((256, 64))
-        for turn in range(20):
-            x.copy_(torch.full((256, 64), float(turn), device="cuda") / 20)
-            s.run_with_iobinding(binding, options)
-            total += y
-            want += expected(np.full((256, 64), turn / 20))
-        np.testing.assert_allclose(total.cpu().numpy(), want, rtol=1e-4)
-
-
-def test_a_callers_capture_takes_the_launches_in(stream: torch.cuda.Stream) -> None:
-    with on_stream(stream) as s:
-        x, y = torch.randn(33, 64, device="cuda"), torch.zeros(33, 64, device="cuda")
-        binding = bind(s, x, y)
-        s.run_with_iobinding(binding)
-        graph = torch.cuda.CUDAGraph()
-        options = gossamer.RunOptions()
-        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
-        with torch.cuda.graph(graph, stream=stream):
-            s.run_with_iobinding(binding, options)
-        for _ in range(3):
-            x.copy_(torch.randn_like(x))
-            other = np.ones((5, 64), np.float32)
-            s.run(None, {"x": other})  # another arena: the graph's must stay as it is
-            y.zero_()
-            graph.replay()
-            np.testing.assert_allclose(y.cpu().numpy(), expected(x.cpu().numpy()), rtol=1e-4, atol=1e-6)
-        del graph
-
-
-def test_torch_tensors_are_fed_in_place(feeds: list[np.ndarray]) -> None:
-    with session() as s:
-        x = torch.from_numpy(feeds[2]).cuda()
-        np.testing.assert_allclose(s.run(None, {"x": x})[0], expected(feeds[2]), rtol=1e-5, atol=1e-7)
 
 
 def test_the_current_device_of_the_caller_stays() -> None:

@@ -7,7 +7,7 @@ from math import prod
 from gossamer.kernels.normalization import DEFAULT_EPSILON, Norm, Parameters, Skip, Statistics, normalize_calls
 from gossamer.kernels.reduction_geometry import Geometry, geometry_of, runs_of
 from gossamer.kernels.registry import Lowered, lowers
-from gossamer.model.node import CHANNELS_LAST, Node
+from gossamer.model.node import CHANNELS_LAST, FUSED, Node
 from gossamer.program import Buffer, Refusal, Target
 
 MICROSOFT = "com.microsoft"
@@ -41,8 +41,12 @@ def _statistics(node: Node, mean: int | None, scale: int) -> Statistics:
 
 
 @lowers("LayerNormalization")
+@lowers("LayerNormalization", domain=FUSED)
 def lower_layer_norm(node: Node, target: Target) -> Lowered:
-    """LayerNormalization-17 with its outputs Mean and InvStdDev; whatever `stash_type`, statistics are fp32 or fp64."""
+    """LayerNormalization-17 with its outputs Mean and InvStdDev; whatever `stash_type`, statistics are fp32 or fp64.
+
+    Ours has an optional scale, any float type for each input and output, and no statistics.
+    """
     geometry = _trailing_rows(node)
     parameters = _per_step(node.input(1), node.input(2), geometry.steps)
     if isinstance(parameters, Refusal):
@@ -53,10 +57,11 @@ def lower_layer_norm(node: Node, target: Target) -> Lowered:
 
 
 @lowers("RMSNormalization", since=23)
+@lowers("RMSNormalization", domain=FUSED)
 @lowers("SimplifiedLayerNormalization")
 @lowers("SimplifiedLayerNormalization", domain=MICROSOFT)
 def lower_rms_norm(node: Node, target: Target) -> Lowered:
-    """RMSNormalization-23; onnxruntime's SimplifiedLayerNormalization with its output of 1 / rms."""
+    """RMSNormalization-23; onnxruntime's SimplifiedLayerNormalization with its output of 1 / rms; ours, scale optional."""
     geometry = _trailing_rows(node)
     parameters = _per_step(node.input(1), None, geometry.steps)
     if isinstance(parameters, Refusal):

@@ -44,8 +44,10 @@ class Norm:
 
     def fits(self, parameter: ir.Value | None) -> bool:
         """Whether the value is one number for each place of a row, the same for all rows."""
-        shape = static_shape(parameter)
-        return parameter is not None and shape is not None and is_float(parameter) and _lead(shape) == _lead(self.shape)
+        shape, rank = static_shape(parameter), len(static_shape(self.x) or ())
+        if parameter is None or shape is None or not is_float(parameter):
+            return False
+        return len(shape) <= rank and _lead(shape) == _lead(self.shape)
 
     def is_uniform(self, *values: ir.Value | None) -> bool:
         """Whether the values have the result's type, and scale and bias the shape that the specification gives them."""

@@ -51,6 +51,10 @@ class _Block:
     last: int
     offset: int = -1
     members: list[tuple[str, int]] = field(default_factory=list)
+    """Names of the buffers, and where in the block each begins."""
+
+    def offset_of(self, name: str) -> int:
+        return next(offset for member, offset in self.members if member == name)
 
 
 def plan_memory(
@@ -66,42 +70,90 @@ def plan_memory(
     dies with it where it says it may. Blocks are placed largest first, each at the lowest offset free for its whole
     life.
     """
-    inputs, outputs = list(inputs), list(outputs)
-    last_use = _last_uses(calls, outputs)
+    inputs = list(inputs)
     locations: dict[str, Location] = {name: Weight(key) for name, key in weights.items()}
-    on_host = _host_only(buffers, calls, inputs, outputs)
-    locations.update((name, Host()) for name in on_host)
-    blocks: list[_Block] = []
-    block_of: dict[str, _Block] = {}
-
-    def new_block(name: str, first: int) -> None:
-        block = _Block(buffers[name].nbytes, first, max(first, last_use.get(name, first)), members=[(name, 0)])
-        blocks.append(block)
-        block_of[name] = block
-
+    locations.update((name, Host()) for name in _host_only(buffers, calls, inputs))
+    lives = _Lives(buffers, _last_uses(calls, list(outputs)), locations)
     # Nobody writes an empty buffer (launches over nothing are dropped), but it may be read or be an output.
     empty = [name for name, buffer in buffers.items() if buffer.nbytes == 0 and not buffer.dynamic]
-    for name in dict.fromkeys((*inputs, *empty)):
-        if name not in locations:
-            new_block(name, -1)
+    for name in (*inputs, *empty):
+        if not lives.has_place(name):
+            lives.begin(name, -1)
     for index, call in enumerate(calls):
         if isinstance(call, View):
-            _share(call, locations, block_of, last_use)
-            continue
-        for name in call.writes:
-            if name in locations or name in block_of:
-                continue
-            block = _dying_block(call, name, index, buffers, block_of)
-            if block is None:
-                new_block(name, index)
-            else:
-                block.last = max(index, last_use.get(name, index))
-                block.members.append((name, 0))
-                block_of[name] = block
-    arena_bytes = _place(blocks)
-    for block in blocks:
+            lives.share(call)
+        else:
+            lives.write(call, index)
+    arena_bytes = _place(lives.blocks)
+    for block in lives.blocks:
         locations.update((name, Arena(block.offset + offset)) for name, offset in block.members)
-    return MemoryPlan(locations, arena_bytes, _lower_bound(blocks))
+    return MemoryPlan(locations, arena_bytes, _lower_bound(lives.blocks))
+
+
+@dataclass(slots=True)
+class _Lives:
+    """The blocks that calls need, found call by call. locations: of the buffers that live outside the arena."""
+
+    buffers: Mapping[str, Buffer]
+    last_use: Mapping[str, int]
+    locations: dict[str, Location]
+    blocks: list[_Block] = field(default_factory=list)
+    block_of: dict[str, _Block] = field(default_factory=dict)
+
+    def has_place(self, name: str) -> bool:
+        return name in self.locations or name in self.block_of
+
+    def begin(self, name: str, first: int) -> None:
+        """A new block for a buffer that is alive from call `first` on."""
+        last = max(first, self.last_use.get(name, first))
+        block = self.block_of[name] = _Block(self.buffers[name].nbytes, first, last, members=[(name, 0)])
+        self.blocks.append(block)
+
+    def write(self, call: Call, index: int) -> None:
+        """Places what a call writes: over an input that dies with it, or in new blocks."""
+        for name in call.writes:
+            if self.has_place(name):
+                continue
+            block = self._dying_block(call, name, index)
+            if block is None:
+                self.begin(name, index)
+            else:
+                block.last = max(index, self.last_use.get(name, index))
+                block.members.append((name, 0))
+                self.block_of[name] = block
+
+    def share(self, view: View) -> None:
+        """Places a view inside its source."""
+        block = self.block_of.get(view.source)
+        if block is not None:
+            block.members.append((view.out, block.offset_of(view.source) + view.offset))
+            block.last = max(block.last, self.last_use[view.out])
+            self.block_of[view.out] = block
+            return
+        source = self.locations[view.source]
+        inside = Weight(source.key, source.offset + view.offset) if isinstance(source, Weight) else source
+        self.locations[view.out] = inside
+
+    def _dying_block(self, call: Call, written: str, index: int) -> _Block | None:
+        """The block of an input that dies with the launch at `index` and that it may write `written` over."""
+        for out, source in call.inplace if isinstance(call, Launch) else ():
+            block = self.block_of.get(source)
+            if out != written or block is None or block.last != index or (source, 0) not in block.members:
+                continue
+            fits = self.buffers[written].nbytes <= self.buffers[source].nbytes
+            if fits and not self._is_touched_otherwise(call, source, block):
+                return block
+        return None
+
+    def _is_touched_otherwise(self, call: Call, source: str, block: _Block) -> bool:
+        """Whether the call reads bytes of `source`, which starts its block, through another view of the block, or
+        writes them already: an in-place claim speaks of `source` alone.
+        """
+        for name in {*call.reads, *call.writes} - {source}:
+            if self.block_of.get(name) is block and self.buffers[name].nbytes:
+                if block.offset_of(name) < self.buffers[source].nbytes:
+                    return True
+        return False
 
 
 def _last_uses(calls: Sequence[Call], outputs: Sequence[str]) -> dict[str, int]:
@@ -117,9 +169,7 @@ def _last_uses(calls: Sequence[Call], outputs: Sequence[str]) -> dict[str, int]:
     return last
 
 
-def _host_only(
-    buffers: Mapping[str, Buffer], calls: Sequence[Call], inputs: Sequence[str], outputs: Sequence[str]
-) -> set[str]:
+def _host_only(buffers: Mapping[str, Buffer], calls: Sequence[Call], inputs: Sequence[str]) -> set[str]:
     """Buffers that the device never touches, and those of a shape that is not known here."""
     device: set[str] = set()
     host: set[str] = set(inputs) | {name for name, buffer in buffers.items() if buffer.dynamic}
@@ -131,51 +181,8 @@ def _host_only(
     return host - device
 
 
-def _share(
-    view: View, locations: dict[str, Location], block_of: dict[str, _Block], last_use: Mapping[str, int]
-) -> None:
-    block = block_of.get(view.source)
-    if block is not None:
-        offset = next(offset for name, offset in block.members if name == view.source) + view.offset
-        block.members.append((view.out, offset))
-        block.last = max(block.last, last_use[view.out])
-        block_of[view.out] = block
-        return
-    source = locations[view.source]
-    locations[view.out] = Weight(source.key, source.offset + view.offset) if isinstance(source, Weight) else source
-
-
-def _dying_block(
-    call: Call, written: str, index: int, buffers: Mapping[str, Buffer], block_of: Mapping[str, _Block]
-) -> _Block | None:
-    """The block of an input that dies with the launch at `index` and that it may write `written` over."""
-    for out, source in call.inplace if isinstance(call, Launch) else ():
-        block = block_of.get(source)
-        if out != written or block is None or block.last != index or (source, 0) not in block.members:
-            continue
-        if buffers[written].nbytes <= buffers[source].nbytes and not _is_touched_otherwise(
-            call, source, buffers, block_of
-        ):
-            return block
-    return None
-
-
-def _is_touched_otherwise(
-    call: Call, source: str, buffers: Mapping[str, Buffer], block_of: Mapping[str, _Block]
-) -> bool:
-    """Whether the call reads bytes of `source`, which starts its block, through another view of the block, or writes
-    them already: an in-place claim speaks of `source` alone.
-    """
-    block = block_of[source]
-    for name in {*call.reads, *call.writes} - {source}:
-        if block_of.get(name) is block:
-            offset = next(offset for member, offset in block.members if member == name)
-            if offset < buffers[source].nbytes and buffers[name].nbytes:
-                return True
-    return False
-
-
 def _place(blocks: Sequence[_Block]) -> int:
+    """Gives every block its offset, and says how long the arena is."""
     placed: list[_Block] = []
     arena_bytes = 0
     for block in sorted(blocks, key=lambda block: (-block.nbytes, block.first)):
@@ -194,6 +201,7 @@ def _place(blocks: Sequence[_Block]) -> int:
 
 
 def _lower_bound(blocks: Sequence[_Block]) -> int:
+    """The most bytes alive at once."""
     changes: dict[int, int] = {}
     for block in blocks:
         changes[block.first] = changes.get(block.first, 0) + _aligned(block.nbytes)
