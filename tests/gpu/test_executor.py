@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import gossamer
+from cases.two_products import RNG, WEIGHT, expected, session
 from gossamer import errors
 from gossamer.run import driver
-
-from cases.two_products import RNG, expected, session
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import gossamer
-
 from cases.two_products import expected, session
 from conftest import missing
 
