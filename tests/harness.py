@@ -131,7 +131,7 @@ def assert_close(
 ) -> None:
     """got and want agree in shape, dtype and value. The error is measured against `scale`, by default the largest
     finite magnitude of `want`: sums cancel, so elementwise relative error says nothing. NaN and infinities must match.
-    tf32: both operands of products were cut to 10 bits of mantissa, not rounded."""
+    tf32: both operands of products were rounded to 10 bits of mantissa."""
     assert got.shape == want.shape, f"shape {got.shape}, expected {want.shape}"
     assert got.dtype == want.dtype, f"dtype {got.dtype}, expected {want.dtype}"
     if got.dtype.kind in "biuSOU" and got.dtype != ml_dtypes.bfloat16:
@@ -142,7 +142,7 @@ def assert_close(
     np.testing.assert_array_equal(exact[~finite], expected[~finite])
     if not finite.any():
         return
-    allowed = rtol if rtol is not None else (2 * 2.0**-10 if tf32 else 0.0) + tolerance(got.dtype, reduction)
+    allowed = rtol if rtol is not None else (2.0**-10 if tf32 else 0.0) + tolerance(got.dtype, reduction)
     size = scale if scale is not None else max(float(np.abs(expected[finite]).max()), 1e-30)
     error = np.abs(exact - expected)[finite]
     worst = float(np.nan_to_num(error, nan=np.inf).max()) / size

@@ -18,6 +18,8 @@ from gossamer.model.text import to_text
 from harness import assert_close, ort
 
 OURS = ("gossamer", "gossamer.nhwc")
+NEW = (("", "LayerNormalization"), ("", "RMSNormalization"))
+"""ONNX operators that passes make whatever the model's opset, which may not have them yet."""
 
 
 def parse(source: str, opset: int = 20) -> onnx.ModelProto:
@@ -61,13 +63,17 @@ def same_answers(source: onnx.ModelProto, model: ir.Model, reduction: int) -> No
 
 def in_onnx(model: ir.Model) -> onnx.ModelProto:
     """The model without operators of our domains."""
-    shapes = {v.name: static_shape(v) for node in model.graph for v in (*node.inputs, *node.outputs) if v is not None}
+    values = {v.name: v for node in model.graph for v in (*node.inputs, *node.outputs) if v is not None}
+    shapes = {name: static_shape(value) for name, value in values.items()}
     proto = ir.to_proto(model)
     nodes = list(proto.graph.node)
     del proto.graph.node[:]
     for node in nodes:
-        spelt = _Spelling(proto.graph, node, shapes)
-        proto.graph.node.extend(spelt.nodes() if node.domain in OURS else [node])
+        if node.domain in OURS or (node.domain, node.op_type) in NEW:
+            types = {name: int(value.dtype) for name, value in values.items() if value.dtype is not None}
+            proto.graph.node.extend(_Spelling(proto.graph, node, shapes, types).nodes())
+        else:
+            proto.graph.node.append(node)
     read = {name for node in proto.graph.node for name in node.input}
     for tensor in [tensor for tensor in proto.graph.initializer if tensor.name not in read]:
         proto.graph.initializer.remove(tensor)  # onnxruntime trips over them
@@ -77,15 +83,24 @@ def in_onnx(model: ir.Model) -> onnx.ModelProto:
 class _Spelling:
     """One of our nodes as nodes of ONNX."""
 
-    def __init__(self, graph: onnx.GraphProto, node: onnx.NodeProto, shapes: dict[str, Any]) -> None:
-        self.graph, self.node, self.shapes = graph, node, shapes
+    def __init__(
+        self, graph: onnx.GraphProto, node: onnx.NodeProto, shapes: dict[str, Any], types: dict[str, int]
+    ) -> None:
+        self.graph, self.node, self.shapes, self.types = graph, node, shapes, types
         self.attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         self.made: list[onnx.NodeProto] = []
 
     def nodes(self) -> Iterator[onnx.NodeProto]:
-        last = self._matmul() if self.node.op_type == "FusedMatMul" else self._windowed()
+        name = self.node.op_type
+        results = self._norm() if name.endswith("Normalization") else [self._result(name)]
         yield from self.made
-        yield helper.make_node("Identity", [last], [self.node.output[0]])
+        for result, output in zip(results, (self.node.output[0], *self.node.output[3:]), strict=False):
+            yield helper.make_node("Identity", [result], [output])
+
+    def _result(self, name: str) -> str:
+        if name == "RotaryEmbedding":
+            return self._rotary()
+        return self._matmul() if name == "FusedMatMul" else self._windowed()
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
         name = f"{self.node.output[0]}.{len(self.made)}"
@@ -119,6 +134,44 @@ class _Spelling:
     def _first(self, name: str) -> str:
         rank = len(self.shapes[name])
         return self.op("Transpose", name, perm=[0, rank - 1, *range(1, rank - 1)])
+
+    def _norm(self) -> list[str]:
+        """The norm, and the sum that it is of where there is a skip input; in fp32, or fp64."""
+        exact = 11 if self.types[self.node.input[0]] == 11 else 1
+        inputs = [self.op("Cast", name, to=exact) if name else "" for name in self.node.input]
+        inputs += [""] * (5 - len(inputs))
+        x, centred = inputs[0], "RMS" not in self.node.op_type and "Simplified" not in self.node.op_type
+        if self.node.op_type.startswith("Skip"):
+            added = [inputs[1], inputs[4 if centred else 3]]
+            for name in filter(None, added):
+                x = self.op("Add", x, name)
+            inputs = [x, inputs[2], inputs[3] if centred else ""]
+        d = self.op("Sub", x, self._mean(x, exact)) if centred else x
+        epsilon = self.op("Cast", self.constant(self.attributes["epsilon"]), to=exact)
+        root = self.op("Sqrt", self.op("Add", self._mean(self.op("Mul", d, d), exact), epsilon))
+        y = self.op("Div", d, root)
+        y = self.op("Mul", y, inputs[1]) if inputs[1] else y
+        y = self.op("Add", y, inputs[2]) if inputs[2] else y
+        outputs = (self.node.output[0], *self.node.output[3:])
+        return [self.op("Cast", r, to=self.types[name]) for r, name in zip((y, x), outputs, strict=False)]
+
+    def _mean(self, x: str, exact: int) -> str:
+        """Over the axes from `axis` on. ReduceSum takes axes as an input since opset 13, ReduceMean since 18."""
+        axes = list(range(self.attributes.get("axis", -1), 0))
+        count = np.prod([self.shapes[self.node.input[0]][axis] for axis in axes], dtype=float)
+        total = self.op("ReduceSum", x, self.constant(axes))
+        return self.op("Div", total, self.op("Cast", self.constant(float(count)), to=exact))
+
+    def _rotary(self) -> str:
+        x, cos, sin = (self.op("Cast", name, to=1) for name in self.node.input)
+        columns, size = (self.shapes[self.node.input[i]][-1] for i in (1, 0))
+        parts = [columns // 2, columns // 2, size - columns]
+        left, right, rest = (f"{self.node.output[0]}.part{i}" for i in range(3))
+        self.made.append(helper.make_node("Split", [x, self.constant(parts)], [left, right, rest], axis=-1))
+        turning = self.op("Concat", left, right, axis=-1)
+        turned = self.op("Concat", self.op("Neg", right), left, axis=-1)
+        y = self.op("Add", self.op("Mul", turning, cos), self.op("Mul", turned, sin))
+        return self.op("Cast", self.op("Concat", y, rest, axis=-1), to=self.types[self.node.output[0]])
 
     def _matmul(self) -> str:
         operands = [self._operand(name, side) for name, side in zip(self.node.input[:2], "AB", strict=True)]

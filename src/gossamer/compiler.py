@@ -22,13 +22,18 @@ from gossamer.build.compilation import compile_kernels
 from gossamer.diagnostics import logger, stage
 from gossamer.errors import InvalidArgument
 from gossamer.model import passes
+from gossamer.model.edit import dtype_name
 from gossamer.model.load import load
 from gossamer.model.node import Constants, Scope
 from gossamer.model.passes.channels_last import channels_last
 from gossamer.model.passes.conv_epilogue import conv_epilogue
 from gossamer.model.passes.elementwise_chains import elementwise_chains
+from gossamer.model.passes.layer_norm_pattern import layer_norm_pattern
 from gossamer.model.passes.matmul_epilogue import matmul_epilogue
 from gossamer.model.passes.remove_unused import remove_unused
+from gossamer.model.passes.rms_norm_pattern import rms_norm_pattern
+from gossamer.model.passes.rotary_pattern import rotary_pattern
+from gossamer.model.passes.skip_norm import skip_norm
 from gossamer.options import CompileOptions, CpuOptions, CudaOptions, ProviderOptions
 from gossamer.place import CPU, CUDA, Placement, all_on_cpu, place
 from gossamer.program import Call, Program, Target
@@ -38,11 +43,18 @@ from gossamer.run.profile import profile_text
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
-# The order matters:
+# Once for all signatures: what can do without the sizes of things.
+EARLY_FUSIONS = (conv_epilogue, remove_unused)
+
+# For each signature. The order matters:
 FUSIONS = (
-    conv_epilogue,  # before channels_last, which then moves whole convolutions
+    conv_epilogue,  # residuals, too; before channels_last, which then moves whole convolutions
     channels_last,  # before elementwise_chains, so that chains do not end at transposes it would have moved
+    layer_norm_pattern,  # after channels_last, which makes axis 1 the last one and knows the means, not the norm
+    rms_norm_pattern,  # after layer_norm_pattern, of whose norms it would take a part
+    rotary_pattern,
     matmul_epilogue,  # after channels_last: transposes that it absorbs could not meet their inverses any more
+    skip_norm,  # after matmul_epilogue: a product adds its residual for less
     elementwise_chains,  # last: what is left after the epilogues have taken theirs
     remove_unused,
 )
@@ -219,6 +231,7 @@ class DeviceEngine(Engine):
             if options.dimensions:
                 _fix_dimensions(self.model, options.dimensions)
             passes.prepare(self.model)
+            passes.run_passes(self.model, EARLY_FUSIONS if options.optimize else ())
         self.constants = Constants()
         for name, value in self.model.graph.initializers.items():
             assert value.const_value is not None
@@ -373,15 +386,15 @@ def _deliver(results: Mapping[str, np.ndarray], bound: Mapping[str, Tensor] | No
 
 def _slot(value: ir.Value) -> Slot:
     dims = None if value.shape is None else tuple(d if isinstance(d, int) else d.value for d in value.shape)
-    return Slot(value.name or "", _dtype_name(value), dims)
+    return Slot(value.name or "", _type_name(value), dims)
 
 
-def _dtype_name(value: ir.Value) -> str:
+def _type_name(value: ir.Value) -> str:
     if value.type is not None and not isinstance(value.type, ir.TensorType):
         return _type_text(value.type)
     if value.dtype is None:
         return "undefined"
-    return "string" if value.dtype == ir.DataType.STRING else value.dtype.numpy().name
+    return "string" if value.dtype == ir.DataType.STRING else dtype_name(value.dtype)
 
 
 def _type_text(given: ir.TypeProtocol) -> str:

@@ -10,10 +10,9 @@ import onnx_ir as ir
 
 from gossamer import kernels
 from gossamer.errors import UnsupportedModel, UnsupportedNode
-from gossamer.model.edit import dtype_name
 from gossamer.model.node import Node, Scope, UnknownShape
 from gossamer.options import CpuOptions, CudaOptions
-from gossamer.program import Buffer, Call, Refusal, Target
+from gossamer.program import Call, Refusal, Target
 from gossamer.providers import cpu
 
 CUDA = CudaOptions.provider
@@ -123,13 +122,3 @@ def _lower_native(node: ir.Node, target: Target, scope: Scope) -> tuple[Call, ..
         return lowered
     origin = view.origin
     return tuple(replace(call, origin=origin) for call in lowered)
-
-
-def buffer_or_dynamic(value: ir.Value, scope: Scope) -> Buffer:
-    """The buffer of a value of any kind: one whose shape is not known before running is dynamic."""
-    try:
-        return scope.buffer(value)
-    except UnknownShape:
-        dtype = dtype_name(value.dtype) if value.dtype is not None else "object"
-        buffer = scope.buffers[value.name or ""] = Buffer(value.name or "", dtype, (), dynamic=True)
-        return buffer

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from fetch import Model
 
 
-def random_feeds(model: Model, seed: int = 0) -> dict[str, np.ndarray]:
-    """One array per input of the model, uniform between its min and max (both included for integers)."""
+def random_feeds(
+    model: Model, seed: int = 0, shapes: Mapping[str, Sequence[int]] | None = None
+) -> dict[str, np.ndarray]:
+    """One array per input of the model, uniform between its min and max (both included for integers). shapes: of
+    inputs that shall have another shape than the list says."""
     random = np.random.default_rng(seed)
-    return {name: _random(random, **spec) for name, spec in model.inputs.items()}
+    other = {name: {"shape": list(shape)} for name, shape in (shapes or {}).items()}
+    return {name: _random(random, **(spec | other.get(name, {}))) for name, spec in model.inputs.items()}
 
 
 def _random(random: np.random.Generator, shape: list[int], dtype: str, min: float, max: float) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 from gossamer.build import build
 from gossamer.errors import InvalidArgument
 from gossamer.model.node import Constants, Scope
-from gossamer.place import CPU, CUDA, PlacedNode, Placement, buffer_or_dynamic
+from gossamer.place import CPU, CUDA, PlacedNode, Placement
 from gossamer.program import Arena, Call, Fill, Host, Kernel, Launch, Origin, Program, Target, View, Weight
 from gossamer.run.null import NullExecutor
 
@@ -36,7 +36,7 @@ def program_of(text: str, calls: dict[str, Sequence[Call]], **constants: np.ndar
 def _placed(node: ir.Node, calls: Sequence[Call] | None, scope: Scope) -> PlacedNode:
     for value in (*node.inputs, *node.outputs):
         if value is not None:
-            buffer_or_dynamic(value, scope)
+            scope.buffer_or_dynamic(value)
     provider = CPU if calls is None else CUDA
     return PlacedNode(node, node.name or "", node.op_type, node.domain, provider, tuple(calls or ()), ())
 

@@ -14,7 +14,7 @@ from gossamer.build import build
 from gossamer.errors import Fail, RuntimeException
 from gossamer.model.node import Constants, Scope
 from gossamer.options import CompileOptions
-from gossamer.place import CPU, CUDA, PlacedNode, Placement, buffer_or_dynamic
+from gossamer.place import CPU, CUDA, PlacedNode, Placement
 from gossamer.program import Arena, Copy, Host, HostCall, Origin, Program, Target
 from gossamer.run import host
 from gossamer.run.host import HostModel, HostRunner
@@ -43,7 +43,7 @@ def placed(node: ir.Node, on_gpu: bool, scope: Scope) -> PlacedNode:
     name, kind = node.name or "", (node.op_type, node.domain)
     if not on_gpu:
         return PlacedNode(node, name, *kind, CPU, (), ((CUDA, "for the test"),))
-    source, out = (buffer_or_dynamic(value, scope) for value in (*node.inputs, *node.outputs) if value is not None)
+    source, out = (scope.buffer_or_dynamic(value) for value in (*node.inputs, *node.outputs) if value is not None)
     return PlacedNode(node, name, *kind, CUDA, (Copy(source.name, out.name, source.nbytes),), ())
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import logging
 import os
 import tempfile
 import time
@@ -18,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gossamer import settings
+from gossamer.diagnostics import logger
 from gossamer.program.cubin import Cubin
 
-_log = logging.getLogger("gossamer")
 _SUFFIX = ".kernel"
 
 
@@ -50,7 +49,7 @@ def load(key: str) -> Cubin | None:
         return None
     cubin = _decode(data)
     if cubin is None:
-        _log.warning("cached kernel %s is damaged and will be compiled again", path)
+        logger.warning("cached kernel %s is damaged and will be compiled again", path)
     return cubin
 
 
@@ -129,4 +128,4 @@ _warned: set[str] = set()
 def _warn_once(message: str, reason: object) -> None:
     if message not in _warned:
         _warned.add(message)
-        _log.warning("%s: %s", message, reason)
+        logger.warning("%s: %s", message, reason)

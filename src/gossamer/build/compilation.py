@@ -6,12 +6,11 @@ import ast
 import base64
 import hashlib
 import json
-import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import cache as memoize
@@ -22,12 +21,11 @@ from typing import Any
 
 from gossamer import settings
 from gossamer.build import cache
-from gossamer.diagnostics import advance, stage
+from gossamer.diagnostics import advance, logger, stage
 from gossamer.errors import CompilationError
 from gossamer.program import Kernel, Target
 from gossamer.program.cubin import Cubin
 
-_log = logging.getLogger("gossamer")
 _BOOT = """\
 import json, sys
 sys.path[:] = json.loads(sys.stdin.readline())
@@ -36,12 +34,9 @@ main()
 """
 _CACHE_FORMAT = 1
 
-Progress = Callable[[int, int], None]
-"""Called with (kernels ready, kernels asked for)."""
 
-
-def compile_kernels(kernels: Iterable[Kernel], target: Target, progress: Progress | None = None) -> dict[Kernel, Cubin]:
-    """The machine code of every kernel for `target`.
+def compile_kernels(kernels: Iterable[Kernel], target: Target) -> dict[Kernel, Cubin]:
+    """The machine code of every kernel for `target`. Progress, in kernels, goes to `diagnostics.advance`.
 
     Raises CompilationError, naming the kernel, the target and the compiler's words.
     """
@@ -56,8 +51,6 @@ def compile_kernels(kernels: Iterable[Kernel], target: Target, progress: Progres
         for kernel, future in zip(missing, futures, strict=True):
             ready[kernel] = future.result()
             advance(len(ready), len(wanted))
-            if progress:
-                progress(len(ready), len(wanted))
     return ready
 
 
@@ -109,7 +102,7 @@ def _compile_and_store(kernel: Kernel, target: Target) -> Cubin:
     if "error" in answer:
         raise CompilationError(kernel.name, target.name, answer["error"])
     if answer["ptx"]:
-        _log.debug("%s for %s:\n%s", kernel.name, target.name, answer["ptx"])
+        logger.debug("%s for %s:\n%s", kernel.name, target.name, answer["ptx"])
     cubin = Cubin.from_header(answer["header"], base64.b64decode(answer["code"]))
     cache.store(key_of(kernel, target), cubin)
     return cubin
@@ -136,7 +129,7 @@ class _Worker:
         line = self._process.stdout.readline()
         if not line:
             self._process.wait()
-            return {"error": f"the compiler's process ended with exit code {self._process.returncode}", "dead": True}
+            return {"error": f"the compiler's process ended with exit code {self._process.returncode}"}
         answer: dict[str, Any] = json.loads(line)
         return answer
 

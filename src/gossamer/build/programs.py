@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from gossamer.model.node import Scope
-from gossamer.place import CPU, PlacedNode, Placement, buffer_or_dynamic
+from gossamer.place import CPU, PlacedNode, Placement
 from gossamer.program import Call, Launch, Program, Target, plan_memory
 from gossamer.providers import cpu
 
@@ -15,8 +15,8 @@ from gossamer.providers import cpu
 def build(model: ir.Model, placement: Placement, target: Target, scope: Scope) -> Program:
     """The Program of a placed model. Launches over nothing (a grid with a zero) are dropped."""
     calls = tuple(_calls(model, placement, scope))
-    inputs = tuple(buffer_or_dynamic(value, scope).name for value in model.graph.inputs)
-    outputs = tuple(buffer_or_dynamic(value, scope).name for value in model.graph.outputs)
+    inputs = tuple(scope.buffer_or_dynamic(value).name for value in model.graph.inputs)
+    outputs = tuple(scope.buffer_or_dynamic(value).name for value in model.graph.outputs)
     used = dict.fromkeys((*inputs, *(name for call in calls for name in (*call.reads, *call.writes)), *outputs))
     buffers = {name: scope.buffers[name] for name in used}
     weights = {name: scope.weights[name] for name in used if name in scope.weights}
@@ -34,7 +34,7 @@ def build(model: ir.Model, placement: Placement, target: Target, scope: Scope) -
     )
 
 
-def _calls(model: ir.Model, placement: Placement, scope: Scope) -> Iterable[Call]:
+def _calls(model: ir.Model, placement: Placement, scope: Scope) -> Iterator[Call]:
     group: list[PlacedNode] = []
     readers = _readers(model)
     for placed in placement:
@@ -50,16 +50,17 @@ def _calls(model: ir.Model, placement: Placement, scope: Scope) -> Iterable[Call
 
 
 def _host_call(model: ir.Model, group: list[PlacedNode], readers: dict[str, set[ir.Node | None]], scope: Scope) -> Call:
+    """One call for neighbouring CPU nodes. What others read of their outputs gets buffers; the rest stays inside."""
     nodes = [placed.node for placed in group]
     inside = set(nodes)
     kept = set()
     for value in (value for node in nodes for value in node.outputs if value.name):
         if readers.get(value.name or "", set()) - inside:
             kept.add(value.name or "")
-            buffer_or_dynamic(value, scope)
+            scope.buffer_or_dynamic(value)
     call = cpu.pack(nodes, model, kept)
     for read in (value for node in nodes for value in cpu.values_read(node)):
-        buffer_or_dynamic(read, scope)
+        scope.buffer_or_dynamic(read)
     return call
 
 

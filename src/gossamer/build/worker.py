@@ -41,7 +41,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _compile(request: dict[str, Any]) -> dict[str, Any]:
-    """request: name, signature, constants, num_warps, num_stages, cooperative (as in `Kernel`), arch."""
+    """request: the fields of a `Kernel`, arch (compute capability × 10), ptx (whether the answer has the PTX, too)."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource

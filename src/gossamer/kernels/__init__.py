@@ -12,6 +12,8 @@ from gossamer.kernels.registry import Lowered, find, lowers, registered
 
 FAMILIES = (
     "arg_reduction",
+    "attention_operators",
+    "attention_packed",
     "batch_normalization",
     "bias_softmax",
     "convolution",
@@ -23,6 +25,7 @@ FAMILIES = (
     "lrn",
     "matmul",
     "movement",
+    "normalization_contrib",
     "normalization_operators",
     "padding",
     "pooling",

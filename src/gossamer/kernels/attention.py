@@ -15,10 +15,10 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.attention_tiles import MAX_HEAD_SIZE, Extents, Tiles, block_of, choose_tiles
-from gossamer.kernels.copies import power_of_two
 from gossamer.kernels.elementwise_math import tanh
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.gemm import multiply_tiles
-from gossamer.kernels.gemm_tiles import cdiv, uses_tensor_cores
+from gossamer.kernels.tf32 import multiplies_in_tf32
 from gossamer.kernels.launch import Address, launch
 from gossamer.kernels.reduction_geometry import as_type
 from gossamer.kernels.rotary import NO_ROTARY, Rotary, prepared_rows
@@ -161,14 +161,15 @@ def attention_kernel(
     n_heads, group, n_queries, splits, window, scale, softcap, fill,
     HEAD_SIZE: tl.constexpr, V_SIZE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, FIRST: tl.constexpr,
     BIAS: tl.constexpr, MASK: tl.constexpr, MASK_ADDS: tl.constexpr, SOFTCAP: tl.constexpr, SINK: tl.constexpr,
-    ROTARY: tl.constexpr, ZERO_EMPTY: tl.constexpr, PLAIN: tl.constexpr, PACKED: tl.constexpr, MULTIPLY: tl.constexpr,
-    UPCAST: tl.constexpr, TYPE: tl.constexpr,
+    ROTARY: tl.constexpr, ZERO_EMPTY: tl.constexpr, PLAIN: tl.constexpr, PACKED: tl.constexpr, UNCHECKED: tl.constexpr,
+    CHECKED: tl.constexpr, MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, TYPE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
 ):  # fmt: skip
     """y[b,h,i] = softmaxⱼ(scores[b,h,i,j]) · v[b, h / group, j]; of the split's keys alone, where they are split.
 
     Operands: (pointer, strides of batch, head, row, column); y: (pointer, strides of batch, head, row, split). lse: the
-    logarithm of Σⱼ exp(score). SINK: `zero` or one number per `heads` that takes part in the sum as a score without a value.
+    logarithm of Σⱼ exp(score). SINK: `zero` or one number per `heads` that takes part in the sum as a score without a
+    value. UNCHECKED, CHECKED: whether there may be steps all of whose keys are visible to all rows, and other steps.
     """
     n_rows = n_queries * group if PACKED else n_queries
     tiles = tl.cdiv(n_rows, BLOCK_M)
@@ -206,14 +207,16 @@ def attention_kernel(
             sink += tl.load(sink_ptr + head + row * 0, mask=in_rows, other=0.0).to(sink.dtype) * (LOG2E if PLAIN else 1.0)
         most = tl.where(split == 0, sink, most)
         total = tl.where(split == 0, total + 1, total)
-    acc, most, total = attend(
-        q_rows, acc, most, total, k, v, batch, kv_head, head, query, in_rows, begin, middle, length, first, window, bias,
-        mask, scale, softcap, fill, HEAD_SIZE, V_SIZE, CAUSAL, WINDOW, BIAS, MASK, MASK_ADDS, SOFTCAP, PLAIN, MULTIPLY,
-        UPCAST, TYPE, BLOCK_N, BLOCK_D, BLOCK_V, False)  # fmt: skip
-    acc, most, total = attend(
-        q_rows, acc, most, total, k, v, batch, kv_head, head, query, in_rows, middle, end, length, first, window, bias,
-        mask, scale, softcap, fill, HEAD_SIZE, V_SIZE, CAUSAL, WINDOW, BIAS, MASK, MASK_ADDS, SOFTCAP, PLAIN, MULTIPLY,
-        UPCAST, TYPE, BLOCK_N, BLOCK_D, BLOCK_V, True)  # fmt: skip
+    if UNCHECKED:
+        acc, most, total = attend(
+            q_rows, acc, most, total, k, v, batch, kv_head, head, query, in_rows, begin, middle, length, first, window, bias,
+            mask, scale, softcap, fill, HEAD_SIZE, V_SIZE, CAUSAL, WINDOW, BIAS, MASK, MASK_ADDS, SOFTCAP, PLAIN, MULTIPLY,
+            UPCAST, TYPE, BLOCK_N, BLOCK_D, BLOCK_V, False)  # fmt: skip
+    if CHECKED:
+        acc, most, total = attend(
+            q_rows, acc, most, total, k, v, batch, kv_head, head, query, in_rows, middle, end, length, first, window, bias,
+            mask, scale, softcap, fill, HEAD_SIZE, V_SIZE, CAUSAL, WINDOW, BIAS, MASK, MASK_ADDS, SOFTCAP, PLAIN, MULTIPLY,
+            UPCAST, TYPE, BLOCK_N, BLOCK_D, BLOCK_V, True)  # fmt: skip
     acc = acc / (tl.where(total == 0.0, 1.0, total) if ZERO_EMPTY else total)
     e = tl.arange(0, BLOCK_V)[None, :]
     y_at = y[0] + batch.to(tl.int64) * y[1] + (head * y[2] + query.to(tl.int64) * y[3]) + split.to(tl.int64) * y[4]
@@ -259,7 +262,8 @@ def scores_kernel(
     MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, TYPE: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
-    """scores[b,h,i,j] at a STAGE: `scaled` products, `capped`, `masked` (and biased), or `softmax` = exp(score - lse)."""
+    """scores[b,h,i,j] at a STAGE: `scaled` products, `capped`, `masked` (and biased), `seen` (masked, but zero where a query
+    does not see a key), or `softmax` = exp(score - lse)."""
     tiles_m, tiles_n = tl.cdiv(n_queries, BLOCK_M), tl.cdiv(n_columns, BLOCK_N)
     tile, stack = tl.program_id(0) % (tiles_m * tiles_n), tl.program_id(0) // (tiles_m * tiles_n)
     batch, head = stack // n_heads, stack % n_heads
@@ -281,7 +285,7 @@ def scores_kernel(
     else:
         s = adjusted(s, batch, head, query, n, live & (n < length), bias, mask, scale, softcap, fill, BIAS, MASK, MASK_ADDS,
                      SOFTCAP)  # fmt: skip
-        s = tl.where(visible(query, n, length, first, window, CAUSAL, WINDOW), s, float("-inf"))
+        s = tl.where(visible(query, n, length, first, window, CAUSAL, WINDOW), s, 0.0 if STAGE == "seen" else float("-inf"))
     row = stack.to(tl.int64) * n_queries + query
     if STAGE == "softmax":
         lse = tl.load(lse_ptr + row, mask=query < n_queries, other=0.0)
@@ -480,12 +484,19 @@ def _attend(
         ZERO_EMPTY=attention.zero_empty,
         PLAIN=plain and attention.dtype != "float64",
         PACKED=tiles.packed,
+        UNCHECKED=attention.keys >= tiles.block_n and not attention.window,
+        CHECKED=_needs_checks(attention) or attention.keys % tiles.block_n > 0,
         BLOCK_M=tiles.block_m,
         BLOCK_N=tiles.block_n,
         BLOCK_V=extents.block_v,
         **_queries(attention),
         **_scoring(attention, target, packed=tiles.packed),
     )
+
+
+def _needs_checks(attention: Attention) -> bool:
+    """Whether there may be keys that some of the queries do not see."""
+    return attention.causal or attention.window > 0 or attention.lengths is not None
 
 
 def _queries(attention: Attention) -> dict[str, Any]:
@@ -521,7 +532,7 @@ def _scoring(attention: Attention, target: Target, *, packed: bool) -> dict[str,
         "MASK": _form(mask, packed),
         "MASK_ADDS": attention.fill_adds,
         "SOFTCAP": attention.softcap != 0,
-        "MULTIPLY": "tf32" if dtype == "float32" and uses_tensor_cores(dtype, target) else "ieee",
+        "MULTIPLY": "tf32_both" if multiplies_in_tf32(dtype, target) else "ieee",
         "UPCAST": target.interpreted and dtype in ("float16", "bfloat16"),
         "TYPE": _accumulator(attention),
     }

@@ -14,8 +14,8 @@ import triton.language as tl
 
 from gossamer.kernels.attention import Attention, Heads, key_arguments, key_range
 from gossamer.kernels.attention_tiles import block_of
-from gossamer.kernels.copies import power_of_two
-from gossamer.kernels.launch import launch
+from gossamer.kernels.extents import cdiv, power_of_two
+from gossamer.kernels.launch import Address, launch
 from gossamer.kernels.rotary import NO_ROTARY, prepared_rows
 from gossamer.program import Buffer, Call, Target
 
@@ -84,8 +84,8 @@ class Cache:
     present: tuple[Heads, Heads]
     past_rows: int
     rows: int
-    k_bias: Buffer | None = None
-    v_bias: Buffer | None = None
+    k_bias: Address | None = None
+    v_bias: Address | None = None
     k_norm: tuple[Buffer, float] | None = None
 
 
@@ -102,7 +102,7 @@ def append_calls(attention: Attention, cache: Cache, target: Target) -> tuple[tu
     rotary = attention.rotary
     appended = launch(
         append_kernel,
-        (-(-cache.rows // rows) * attention.batch * attention.kv_heads, 2),
+        (cdiv(cache.rows, rows) * attention.batch * attention.kv_heads, 2),
         writes=dict.fromkeys(heads.buffer for heads in cache.present),
         inplace=_pairs(cache),
         k_new=attention.k.argument,

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gossamer.kernels.copies import power_of_two
-from gossamer.kernels.gemm_tiles import cdiv, uses_tensor_cores
+from gossamer.kernels.extents import cdiv, power_of_two
+from gossamer.kernels.gemm_tiles import uses_tensor_cores
 from gossamer.program import Target, dtype_of
 
 MAX_HEAD_SIZE = 512

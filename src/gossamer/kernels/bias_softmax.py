@@ -8,7 +8,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from gossamer.kernels.copies import power_of_two
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import as_type, float_accumulator
 from gossamer.kernels.registry import Lowered, lowers
@@ -76,11 +76,11 @@ def _launch(x: Buffer, bias: Buffer, y: Buffer, n_rows: int, n_cols: int, inner:
     bias_rows, accumulator = bias.size // n_cols, float_accumulator(x.dtype)
     cols = power_of_two(n_cols, 2**17 if target.interpreted else RESIDENT)
     rows = power_of_two(n_rows, max(1, (2**17 if target.interpreted else 2048) // cols))
-    while rows > 1 and -(-n_rows // rows) < 4 * target.sm_count and not target.interpreted:
+    while rows > 1 and cdiv(n_rows, rows) < 4 * target.sm_count and not target.interpreted:
         rows //= 2
     return launch(
         bias_softmax_kernel,
-        (-(-n_rows // rows),),
+        (cdiv(n_rows, rows),),
         writes=y,
         num_warps=max(1, min(16, rows * cols // 512)),
         inplace=((y, x),),

@@ -7,6 +7,8 @@ activations are N, spatial…, C, except X where `x_channels_first` is 1.
 
 from __future__ import annotations
 
+import numpy as np
+
 from gossamer.kernels.convolution_epilogue import Epilogue, epilogue_of
 from gossamer.kernels.convolution_gemm import convolve, extents_of, padded_channels
 from gossamer.kernels.convolution_geometry import Convolution, convolution_of
@@ -15,6 +17,7 @@ from gossamer.kernels.convolution_weights import Packing, packed_filters
 from gossamer.kernels.depthwise import convolve_depthwise
 from gossamer.kernels.gemm_tiles import Tiles
 from gossamer.kernels.registry import Lowered, lowers
+from gossamer.kernels.transpose import permute
 from gossamer.model.node import CHANNELS_LAST, FUSED, Node
 from gossamer.program import Buffer, Call, Refusal, Target
 
@@ -36,15 +39,44 @@ def lower_fused_conv(node: Node, target: Target) -> Lowered:
     return _lower(node, target)
 
 
-def _lower(node: Node, target: Target) -> Lowered:
+@lowers("NhwcFusedConv", domain="com.microsoft")
+def lower_nhwc_fused_conv(node: Node, target: Target) -> Lowered:
+    """com.microsoft::NhwcFusedConv (-1): X, Z and Y are N, spatial…, C, filters as ONNX has them."""
+    return _lower(node, target)
+
+
+@lowers("NhwcConv", domain="com.microsoft")
+def lower_nhwc_conv(node: Node, target: Target) -> Lowered:
+    """com.microsoft::NhwcConv (-1), with filters M, spatial…, C / group.
+
+    So they are in onnxruntime's CUDA kernel and in the models that its tools make (`fusion_nhwc_conv`); the schema's text
+    is a copy of Conv's.
+    """
+    filters = node.inputs[1]
+    assert filters is not None
+    channels = node.x.shape[-1] // node.attribute("group", 1)
+    if filters.shape[-1] != channels:
+        return Refusal(f"filters {filters.shape} are not M, spatial…, {channels}")
+    shape = (filters.shape[0], channels, *filters.shape[1:-1])
+    if node.is_constant(filters):
+        first = node.derived(filters, "channels_first", shape, filters.dtype, lambda array: np.moveaxis(array, -1, 1))
+        return _lower(node, target, first)
+    first = node.temporary(shape, filters.dtype)
+    calls = _lower(node, target, first)
+    order = (0, filters.rank - 1, *range(1, filters.rank - 1))
+    return calls if isinstance(calls, Refusal) else (*permute(filters, first, order, target), *calls)
+
+
+def _lower(node: Node, target: Target, filters: Buffer | None = None) -> Lowered:
+    """filters: where they are not the node's second input as it is."""
     refusal = refused(node)
     if refusal is not None:
         return refusal
-    epilogue, filters = epilogue_of(node), node.inputs[1]
+    epilogue, filters = epilogue_of(node), filters or node.inputs[1]
     if isinstance(epilogue, Refusal):
         return epilogue
     assert filters is not None
-    convolution = convolution_of(node)
+    convolution = convolution_of(node, filters)
     if is_depthwise(convolution):
         return convolve_depthwise(node, target, convolution.simplified(), epilogue, filters)
     return _convolve(node, target, convolution.simplified(), epilogue, filters)

@@ -11,7 +11,7 @@ import triton.language as tl
 from gossamer.kernels.activations import KINDS
 from gossamer.kernels.convolution_geometry import LIMIT, Activations
 from gossamer.kernels.convolution_pixels import finish
-from gossamer.kernels.gemm_tiles import cdiv
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import launch
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Launch, Refusal, Target

@@ -17,9 +17,11 @@ from gossamer.kernels.convolution_epilogue import Epilogue, add_partial_sums
 from gossamer.kernels.convolution_geometry import Convolution
 from gossamer.kernels.convolution_pixels import finish, pixel_coordinates, pixel_offset
 from gossamer.kernels.convolution_tiles import Extents
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.gemm import multiply_tiles
-from gossamer.kernels.gemm_tiles import Tiles, cdiv, uses_tensor_cores
+from gossamer.kernels.gemm_tiles import Tiles
 from gossamer.kernels.launch import launch
+from gossamer.kernels.tf32 import multiplies_in_tf32
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Target
 
@@ -246,6 +248,6 @@ def _reduction(convolution: Convolution, tiles: Tiles) -> dict[str, Any]:
 
 
 def _arithmetic(dtype: str, target: Target) -> dict[str, Any]:
-    """How tiles are multiplied."""
-    tf32 = dtype == "float32" and uses_tensor_cores(dtype, target)
-    return {"MULTIPLY": "tf32" if tf32 else "ieee", "UPCAST": target.interpreted and dtype in ("float16", "bfloat16")}
+    """How tiles are multiplied; packed filters are rounded already."""
+    precision = "tf32" if multiplies_in_tf32(dtype, target) else "ieee"
+    return {"MULTIPLY": precision, "UPCAST": target.interpreted and dtype in ("float16", "bfloat16")}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from gossamer.model.node import Node
+from gossamer.program import Buffer
 
 Triple = tuple[int, int, int]
 """Depth, rows, columns."""
@@ -154,13 +155,13 @@ class Convolution:
         return replace(self, rank=1, x=_flattened(self.x), y=_flattened(self.y))
 
 
-def convolution_of(node: Node) -> Convolution:
-    """The convolution that a Conv or FusedConv node asks for.
+def convolution_of(node: Node, filters: Buffer | None = None) -> Convolution:
+    """The convolution that a Conv or FusedConv node asks for. filters: M, C / group, spatial…, by default as given.
 
     Attributes as in Conv-1 to Conv-22. `x_channels_first` (only in the channels-last domain): x is N, C, spatial… all
     the same, as a model's first convolution finds it.
     """
-    weight = node.inputs[1]
+    weight = filters or node.inputs[1]
     assert weight is not None
     x = Activations.of(node.x.shape, node.channels_last and not node.attribute("x_channels_first", 0))
     y = Activations.of(node.y.shape, node.channels_last)

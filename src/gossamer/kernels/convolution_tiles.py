@@ -1,6 +1,7 @@
 """Which tiles an implicit-GEMM convolution uses: a model of its time in clock cycles, minimised over candidates.
 
-`bench/convolution.py` measures every candidate on a GPU and compares the model's choice with the best of them.
+`bench/convolution.py` measures every candidate on a GPU, and `bench/fit_convolution.py` compares the model's choices
+with the best of what was measured. The constants are fitted that way on an H200.
 """
 
 from __future__ import annotations
@@ -8,23 +9,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import hypot
 
-from gossamer.kernels.gemm_tiles import Tiles, cdiv, uses_tensor_cores
+from gossamer.kernels.extents import cdiv, power_of_two
+from gossamer.kernels.gemm_tiles import Tiles, uses_tensor_cores
 from gossamer.program import Target, dtype_of
 
 FEW_CHANNELS = 16
 """Below this many channels per group blocks of K run across taps: a block per tap would be mostly padding."""
 MAX_SPLITS = 16
-LATENCY = 700
+LATENCY = 600
 """Cycles from asking for a tile (mostly from L2) to having it in shared memory."""
-PROLOGUE = 2200
-"""Cycles a program spends outside its loop: coordinates, filling the pipeline, epilogue."""
-STEP = 90
+PROLOGUE = 300
+"""Cycles a program spends outside its loop, besides writing its tile: coordinates, filling the pipeline."""
+STEP = 120
 """Cycles of a step that neither the tensor cores nor memory account for: barriers, window arithmetic."""
-SECOND_LAUNCH = 3600
+SECOND_LAUNCH = 2200
 """Cycles of the launch that adds partial sums, besides its traffic."""
-L2_BYTES = 30
+L2_BYTES = 33
 """Bytes per cycle that one multiprocessor gets out of L2 when all of them ask."""
+WRITTEN_BYTES = 24
+"""Bytes per cycle that one multiprocessor writes at the end of a tile."""
 ISSUE = 128
 """Instructions per cycle and multiprocessor, counted by lane."""
 REGISTERS = 65536
@@ -81,12 +86,14 @@ class Extents:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Tiles and what they cost on one target. Cycles: of a step, for arithmetic, for traffic from L2 and for issuing
-    loads, which programs on one multiprocessor share, and for latency, which they hide from each other."""
+    """Tiles and what they cost on one target. Cycles: of a step, for arithmetic, traffic from L2 and issuing loads,
+    which programs on one multiprocessor share, and for latency, which they hide from each other; of writing the tile,
+    per byte of an element."""
 
     tiles: Tiles
     shared: float
     latency: float
+    writing: float
     resident: int
 
 
@@ -102,27 +109,31 @@ def choose_convolution_tiles(extents: Extents, dtype: str, target: Target) -> Ti
 def priced(extents: Extents, dtype: str, target: Target) -> Iterator[tuple[float, Tiles, int]]:
     """Every candidate as (estimated cycles, tiles, splits): all tiles that fit `target`'s shared memory, each unsplit
     and with K split until the device is full. This runs for every new shape of an input, so it does nothing twice."""
-    most_rows, most_columns = max(16, _power_of_two(extents.pixels)), max(32, _power_of_two(extents.outputs))
+    itemsize = dtype_of(dtype).itemsize
+    most_rows, most_columns = power_of_two(extents.pixels, least=16), power_of_two(extents.outputs, least=32)
     second_traffic = 8 * extents.pixels * extents.outputs * extents.groups / (L2_BYTES * target.sm_count)
-    for shape in _shapes(dtype, target, _power_of_two(extents.reduction), extents.flat):
+    for shape in _shapes(dtype, target, power_of_two(extents.reduction, least=16), extents.flat):
         tiles = shape.tiles
         if tiles.block_m > most_rows or tiles.block_n > most_columns:
             continue  # one of half the size does
         steps, programs = extents.steps(tiles.block_k), tiles.programs(extents.pixels, extents.outputs, extents.groups)
-        yield _cycles(shape, programs, steps, target), tiles, 1
+        yield cycles(shape, programs, steps, itemsize, target), tiles, 1
         most = min(MAX_SPLITS, steps // 2)
         fill = target.sm_count // max(1, programs)
         for splits in {min(most, fill), min(most, 2 * fill), min(most, 3 * fill), min(most, 4)}:
             if splits > 1:
                 second = SECOND_LAUNCH + second_traffic * splits
-                yield _cycles(shape, programs * splits, cdiv(steps, splits), target) + second, tiles, splits
+                yield cycles(shape, programs * splits, cdiv(steps, splits), 4, target) + second, tiles, splits
 
 
-def _cycles(shape: Shape, programs: int, steps: int, target: Target) -> float:
-    """Estimated time: waves of programs, each bound by what they share or by latency."""
-    resident = min(shape.resident, max(1, cdiv(programs, target.sm_count)))
-    waves = cdiv(programs, target.sm_count * resident)
-    return waves * (PROLOGUE + steps * max(shape.latency, resident * shape.shared))
+def cycles(shape: Shape, programs: int, steps: int, itemsize: int, target: Target) -> float:
+    """Estimated time. A multiprocessor's programs take as long as each would alone, as many at a time as it holds, or
+    as long as what they share is busy; near where the two meet they hinder each other, as in a sum of squares."""
+    here = cdiv(programs, target.sm_count)
+    rounds = cdiv(here, min(shape.resident, max(1, here)))
+    writing = itemsize * shape.writing
+    alone = rounds * (PROLOGUE + steps * max(shape.latency, shape.shared) + writing)
+    return hypot(alone, here * (steps * shape.shared + writing))
 
 
 @lru_cache(maxsize=256)
@@ -141,18 +152,19 @@ def _shapes(dtype: str, target: Target, most_k: int, flat: bool) -> tuple[Shape,
 def _shape(tiles: Tiles, dtype: str, itemsize: int, target: Target, flat: bool) -> Shape:
     multiply = tiles.block_m * tiles.block_n * tiles.block_k / _rate(tiles, dtype, target)
     moved = (tiles.block_m + tiles.block_n) * tiles.block_k * itemsize
-    # Sixteen bytes take about eight instructions; elements gathered one by one, fifteen each.
-    issue = (tiles.block_m * tiles.block_k * 15 if flat else moved / 2) / ISSUE
+    # Sixteen bytes take about eight instructions; elements gathered one by one, seventeen each.
+    issue = (tiles.block_m * tiles.block_k * 17 if flat else moved / 2) / ISSUE
     # Loads narrower than four bytes are not prefetched.
     latency = LATENCY if flat else LATENCY / max(1, tiles.num_stages - 1)
-    shared = max(multiply + STEP / 2, moved / L2_BYTES, issue)
-    return Shape(tiles, shared, latency + STEP, _resident(tiles, itemsize, target))
+    shared = max(multiply, moved / L2_BYTES, issue) + STEP / 2
+    writing = tiles.block_m * tiles.block_n / WRITTEN_BYTES
+    return Shape(tiles, shared, latency + STEP, writing, _resident(tiles, itemsize, target))
 
 
 def _resident(tiles: Tiles, itemsize: int, target: Target) -> int:
     """Programs that one multiprocessor holds at a time: bounded by shared memory, registers and warps."""
     threads = 32 * tiles.num_warps
-    registers = threads * (72 + tiles.block_m * tiles.block_n // threads)
+    registers = threads * (64 + tiles.block_m * tiles.block_n // threads)
     return max(1, min(target.shared_bytes // tiles.shared_bytes(itemsize), REGISTERS // registers, 1536 // threads))
 
 
@@ -162,18 +174,11 @@ def _rate(tiles: Tiles, dtype: str, target: Target) -> float:
         return 64 if dtype == "float64" else 100
     generation = target.arch // 10
     peak = {8: 1024, 9: 2048, 10: 4096, 12: 1024}.get(generation, 1024) / (2 if dtype == "float32" else 1)
-    # Hopper's and Blackwell's own instructions take 64 rows; narrow tiles leave operand bandwidth unused.
-    width = min(tiles.block_m, tiles.block_n)
-    native = generation not in (9, 10) or tiles.block_m >= 64
-    return peak * 0.75 * width / (width + 24) * (1.0 if native else 0.5)
+    native = generation not in (9, 10) or tiles.block_m >= 64  # rows of Hopper's and Blackwell's own instructions
+    return peak * (0.9 if native else 0.6)
 
 
 def _interpreter_tiles(extents: Extents) -> Tiles:
-    """One program costs milliseconds there whatever its size, so tiles are as large as memory allows."""
-    block_k = min(256, _power_of_two(extents.reduction))
-    return Tiles(min(4096, _power_of_two(extents.pixels)), min(256, _power_of_two(extents.outputs)), block_k, 4, 1)
-
-
-def _power_of_two(extent: int) -> int:
-    """The next power of two, at least the 16 that a matrix instruction needs."""
-    return max(16, 1 << max(0, extent - 1).bit_length())
+    """An operation costs some 50 µs there however small its tile is, so tiles are large: up to 2¹⁸ elements."""
+    block_n, block_k = power_of_two(extents.outputs, 512, least=16), power_of_two(extents.reduction, 512, least=16)
+    return Tiles(power_of_two(extents.pixels, 2**18 // max(block_n, block_k), least=16), block_n, block_k, 4, 1)

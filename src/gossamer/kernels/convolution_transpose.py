@@ -23,7 +23,7 @@ from gossamer.kernels.convolution_gemm import Phases, convolve, extents_of, padd
 from gossamer.kernels.convolution_geometry import Activations, Convolution, Triple, Window, triple
 from gossamer.kernels.convolution_tiles import choose_convolution_tiles
 from gossamer.kernels.convolution_weights import Packing, packed_filters
-from gossamer.kernels.gemm_tiles import cdiv
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, FUSED, Node
 from gossamer.program import Refusal, Target

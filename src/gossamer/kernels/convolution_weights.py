@@ -12,8 +12,9 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from gossamer.kernels.gemm_tiles import cdiv
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import launch
+from gossamer.kernels.tf32 import multiplies_in_tf32, round_to_tf32, rounded_to_tf32
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Target
 
@@ -21,11 +22,11 @@ from gossamer.program import Buffer, Call, Target
 @triton.jit
 def pack_filters_kernel(
     w_ptr, taps_ptr, packed_ptr, size, row_length, padded_channels, n_taps, source_taps, n_rows, n_channels, n_outputs,
-    TRANSPOSED: tl.constexpr, BLOCK: tl.constexpr,
+    TRANSPOSED: tl.constexpr, TF32: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """packed[phase, k, tap · padded_channels + c] = w[k, c, taps[phase, tap]], zero where there is no such c or tap.
 
-    TRANSPOSED: w is [group, c, k within group, tap], as ConvTranspose has it.
+    TRANSPOSED: w is [group, c, k within group, tap], as ConvTranspose has it. TF32: rounded to that.
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     column, row = at % row_length, at // row_length
@@ -35,6 +36,8 @@ def pack_filters_kernel(
     source = tl.load(taps_ptr + phase * n_taps + tap, mask=mask, other=-1)
     line = (k // n_outputs * n_channels + c) * n_outputs + k % n_outputs if TRANSPOSED else k * n_channels + c
     value = tl.load(w_ptr + line * source_taps + source, mask=mask & (source >= 0), other=0.0)
+    if TF32:
+        value = round_to_tf32(value)
     tl.store(packed_ptr + at, value, mask=at < size)
 
 
@@ -88,8 +91,11 @@ class Packing:
 
 def packed_filters(node: Node, filters: Buffer, packing: Packing, target: Target) -> tuple[Buffer, tuple[Call, ...]]:
     """The packed filters, and the calls that make them where they are not constant."""
+    tf32 = multiplies_in_tf32(filters.dtype, target)
     if node.is_constant(filters):
-        return node.derived(filters, packing.tag, packing.shape, filters.dtype, packing.pack), ()
+        tag = packing.tag + " tf32" * tf32
+        pack = (lambda array: rounded_to_tf32(packing.pack(array))) if tf32 else packing.pack
+        return node.derived(filters, tag, packing.shape, filters.dtype, pack), ()
     packed = node.temporary(packing.shape, filters.dtype)
     table = np.array(packing.taps, np.int32)
     taps = node.constant_buffer(f"filter taps {packing.taps}", table.shape, "int32", lambda: table)
@@ -110,6 +116,7 @@ def packed_filters(node: Node, filters: Buffer, packing: Packing, target: Target
         n_channels=packing.channels,
         n_outputs=packing.outputs,
         TRANSPOSED=packing.transposed,
+        TF32=tf32,
         BLOCK=block,
     )
     return packed, (call,)

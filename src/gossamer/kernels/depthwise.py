@@ -12,7 +12,7 @@ import triton.language as tl
 from gossamer.kernels.convolution_epilogue import Epilogue
 from gossamer.kernels.convolution_geometry import Convolution
 from gossamer.kernels.convolution_pixels import finish, pixel_coordinates, pixel_offset
-from gossamer.kernels.gemm_tiles import cdiv
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Target
@@ -93,14 +93,14 @@ class Patch:
 def choose_patch(pixels: int, channels: int, itemsize: int, channels_last: bool, target: Target) -> Patch:
     """Threads side by side along what is contiguous, 16 bytes each; patches small enough to occupy the device."""
     if target.interpreted:
-        wide = min(4096, _power_of_two(channels))
-        return Patch(min(2**18 // wide, _power_of_two(pixels)), wide, 4)
+        wide = power_of_two(channels, 4096)
+        return Patch(min(2**18 // wide, power_of_two(pixels)), wide, 4)
     if not channels_last:
-        block = min(1024, max(128, _power_of_two(pixels)))
+        block = power_of_two(pixels, 1024, least=128)
         while block > 128 and cdiv(pixels, block) * channels < 4 * target.sm_count:
             block //= 2
         return Patch(block, 1, 4)
-    wide = min(64, _power_of_two(channels))
+    wide = power_of_two(channels, 64)
     vector = max(1, 16 // itemsize)
     for elements, num_warps in ((64 * wide, 8), (32 * wide, 4), (16 * wide, 4), (8 * wide, 2)):
         block = max(1, elements // wide)
@@ -172,7 +172,3 @@ def _by_tap(node: Node, filters: Buffer, taps: int, channels: int) -> tuple[Buff
         return np.ascontiguousarray(array.reshape(channels, taps).T)
 
     return node.derived(filters, "by tap", (taps, channels), filters.dtype, by_tap), (channels, 1)
-
-
-def _power_of_two(extent: int) -> int:
-    return 1 << max(0, extent - 1).bit_length()

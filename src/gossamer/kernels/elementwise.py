@@ -18,7 +18,7 @@ import triton.language as tl
 
 from gossamer.kernels.elementwise_geometry import Geometry, Layout, broadcast_strides, collapse, layout_of, magic
 from gossamer.kernels.elementwise_steps import evaluate
-from gossamer.kernels.extents import cdiv
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import Address, launch
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.elementwise import RULES, Expansion, Operator, expand, number_of
@@ -165,7 +165,7 @@ def choose_tile(n: int, target: Target) -> Tile:
     """Eight elements a thread, which is one or two vector loads of each input; smaller blocks where they would leave
     multiprocessors idle."""
     if target.interpreted:
-        return Tile(min(1 << max(0, (n - 1).bit_length()), 1 << 18), 1)
+        return Tile(power_of_two(n, 2**18), 1)
     block = 1024
     while block > 256 and n < block * target.sm_count * 2:
         block //= 2

@@ -18,6 +18,7 @@ from gossamer.kernels.activations import activate
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.gemm_tiles import GROUP_M, Strip, Tiles, choose_strip, choose_tiles, uses_tensor_cores
 from gossamer.kernels.launch import launch
+from gossamer.kernels.tf32 import multiplies_in_tf32, round_to_tf32, rounded_to_tf32
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Launch, Target
 
@@ -55,13 +56,21 @@ def finish(
 
 @triton.jit
 def multiply_tiles(a, b, acc, MULTIPLY: tl.constexpr, UPCAST: tl.constexpr):
-    """acc + a · b. UPCAST: Triton's interpreter multiplies the bits of bf16, not the numbers."""
+    """acc + a · b. UPCAST: Triton's interpreter multiplies the bits of bf16, not the numbers.
+
+    MULTIPLY: `sum` without matrix instructions, `ieee` in the operands' precision, `tf32` where b is rounded to TF32
+    already, `tf32_both` where neither is.
+    """
     if MULTIPLY == "sum":
         acc += tl.sum(a.to(acc.dtype)[:, :, None] * b.to(acc.dtype)[None, :, :], axis=1)
     elif UPCAST:
         acc = tl.dot(a.to(tl.float32), b.to(tl.float32), acc)
+    elif MULTIPLY == "tf32":
+        acc = tl.dot(round_to_tf32(a), b, acc, input_precision="tf32")
+    elif MULTIPLY == "tf32_both":
+        acc = tl.dot(round_to_tf32(a), round_to_tf32(b), acc, input_precision="tf32")
     else:
-        acc = tl.dot(a, b, acc, input_precision=MULTIPLY, out_dtype=acc.dtype)
+        acc = tl.dot(a, b, acc, input_precision="ieee", out_dtype=acc.dtype)
     return acc
 
 
@@ -287,7 +296,17 @@ def _k_contiguous(node: Node, target: Target, product: Product) -> Product:
     return replace(product, b=Matrix(packed, (), 1, k))
 
 
+def _rounded(node: Node, target: Target, product: Product) -> Product:
+    """Rounds a constant matrix to TF32 once, before running, where products are made in it."""
+    b = product.b.buffer
+    if not multiplies_in_tf32(b.dtype, target) or not node.is_constant(b):
+        return product
+    rounded = node.derived(b, "tf32", b.shape, "float32", rounded_to_tf32)
+    return replace(product, b=replace(product.b, buffer=rounded))
+
+
 def _multiply_matrix(node: Node, target: Target, product: Product) -> tuple[Call, ...]:
+    product = _rounded(node, target, product)
     a, b = product.a, product.b
     tiles = choose_tiles(product.m, product.n, product.k, product.batches, a.buffer.dtype, target)
     k_per_split = cdiv(cdiv(product.k, tiles.splits), tiles.block_k) * tiles.block_k
@@ -313,7 +332,7 @@ def _multiply_matrix(node: Node, target: Target, product: Product) -> tuple[Call
         b_k_stride=b.row_stride,
         b_n_stride=b.column_stride,
         **_matrix_epilogue(product, y),
-        **_arithmetic(a.buffer.dtype, target),
+        **_arithmetic(a.buffer.dtype, node.is_constant(b.buffer), target),
         EVEN_K=product.k % tiles.block_k == 0,
         SPLIT=tiles.splits > 1,
         GROUP=GROUP_M,
@@ -408,9 +427,10 @@ def _matrix_epilogue(product: Product, y: Buffer) -> dict[str, Any]:
     }
 
 
-def _arithmetic(dtype: str, target: Target) -> dict[str, Any]:
+def _arithmetic(dtype: str, b_is_rounded: bool, target: Target) -> dict[str, Any]:
     """How tiles are multiplied and in what type sums are kept."""
-    precision = "tf32" if dtype == "float32" and uses_tensor_cores(dtype, target) else "ieee"
+    tf32 = "tf32" if b_is_rounded else "tf32_both"
+    precision = tf32 if multiplies_in_tf32(dtype, target) else "ieee"
     return {
         "MULTIPLY": "sum" if "int" in dtype else precision,
         "UPCAST": target.interpreted and dtype in ("float16", "bfloat16"),

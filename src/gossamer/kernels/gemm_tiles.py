@@ -151,9 +151,13 @@ def _rate(tiles: Tiles, dtype: str, target: Target) -> float:
 
 
 def _interpreter_tiles(m: int, n: int, k: int, dtype: str) -> Tiles:
-    """One program costs milliseconds there whatever its size, so tiles are as large as memory allows."""
-    most_k = 32 if "int" in dtype else 512
-    return Tiles(power_of_two(m, 256, least=16), power_of_two(n, 256, least=16), power_of_two(k, most_k, least=16), 4, 1)
+    """An operation costs some 50 µs there however small its tile is, so tiles are large: up to 2¹⁸ elements."""
+    if "int" in dtype:  # a product is a sum over a cube
+        block_m, block_n = power_of_two(m, 256, least=16), power_of_two(n, 256, least=16)
+        return Tiles(block_m, block_n, power_of_two(k, 32, least=16), 4, 1)
+    block_n = power_of_two(n, 2048, least=16)
+    block_k = power_of_two(k, min(1024, 2**18 // block_n), least=16)
+    return Tiles(power_of_two(m, 2**18 // max(block_n, block_k), least=16), block_n, block_k, 4, 1)
 
 
 @dataclass(frozen=True, slots=True)

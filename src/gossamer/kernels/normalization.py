@@ -7,12 +7,13 @@ share a row first leave the mean and the spread of their parts, then each combin
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import triton
 import triton.language as tl
 
+from gossamer.kernels.activations import activate
 from gossamer.kernels.elementwise_math import divide, reciprocal, square_root
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
@@ -31,13 +32,26 @@ from gossamer.program import Buffer, Launch, Target
 
 
 @triton.jit
-def load_summed(x_ptr, skip_ptr, bias_ptr, offsets, row, step, n_steps, skip_rows, mask, TYPE: tl.constexpr):
-    """x, plus a skip connection that repeats after skip_rows rows and a bias per step, where given."""
+def load_summed(
+    x_ptr, skip_ptr, bias_ptr, offsets, row, step, index, exists, n_steps, groups, skip_period, mask,
+    SKIP: tl.constexpr, TYPE: tl.constexpr,
+):  # fmt: skip
+    """x, plus a skip connection, and a bias that has the parameters' index, where given.
+
+    SKIP: `rows`, which repeat after skip_period rows; `same`, laid out as x; or `image`, one value for each parameter
+    and image, which has `groups` rows and skip_period parameters.
+    """
     x = as_type(tl.load(x_ptr + offsets, mask, other=0.0), TYPE)
     if skip_ptr is not None:
-        x += as_type(tl.load(skip_ptr + row % skip_rows * n_steps + step, mask, other=0.0), TYPE)
+        if SKIP == "rows":
+            x += as_type(tl.load(skip_ptr + row % skip_period * n_steps + step, mask, other=0.0), TYPE)
+        elif SKIP == "same":
+            x += as_type(tl.load(skip_ptr + offsets, mask, other=0.0), TYPE)
+        else:
+            tl.static_assert(SKIP == "image")
+            x += as_type(tl.load(skip_ptr + row // groups * skip_period + index, mask, other=0.0), TYPE)
     if bias_ptr is not None:
-        x += as_type(tl.load(bias_ptr + step, step < n_steps, other=0.0), TYPE)
+        x += as_type(tl.load(bias_ptr + index, exists, other=0.0), TYPE)
     return x
 
 
@@ -93,12 +107,12 @@ def scaled(x, gamma_ptr, beta_ptr, index, mask):
 @triton.jit
 def normalize_kernel(
     x_ptr, skip_ptr, bias_ptr, gamma_ptr, beta_ptr, y_ptr, sum_ptr, mean_ptr, scale_ptr, variance_ptr,
-    n_rows, kept1, reduced1, n_inner, n_steps, skip_rows, groups, per_group, repeat,
-    KIND: tl.constexpr, CENTRED: tl.constexpr, EPSILON: tl.constexpr, BY: tl.constexpr, TYPE: tl.constexpr,
-    NESTED: tl.constexpr, WIDE: tl.constexpr,
+    n_rows, kept1, reduced1, n_inner, n_steps, skip_period, groups, per_group, repeat,
+    KIND: tl.constexpr, CENTRED: tl.constexpr, EPSILON: tl.constexpr, ACTIVATION: tl.constexpr, SKIP: tl.constexpr,
+    BY: tl.constexpr, TYPE: tl.constexpr, NESTED: tl.constexpr, WIDE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_STEPS: tl.constexpr, BLOCK_INNER: tl.constexpr,
 ):  # fmt: skip
-    """y = (x - mean) · scale(sum of (x - mean)²) · gamma + beta along the steps, all of which are in one tile."""
+    """y = ACTIVATION((x - mean) · scale(sum of (x - mean)²) · gamma + beta) along the steps, all in one tile."""
     inner_blocks = tl.cdiv(n_inner, BLOCK_INNER)
     row = ((tl.program_id(0) // inner_blocks).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None, None]
     k = ((tl.program_id(0) % inner_blocks) * BLOCK_INNER + tl.arange(0, BLOCK_INNER))[None, None, :]
@@ -107,7 +121,10 @@ def normalize_kernel(
     mask = live & (step < n_steps)
     offsets = row_offsets(row, kept1, reduced1, n_inner, n_steps, NESTED) + k
     offsets += step_offsets(step, kept1, reduced1, n_inner, NESTED, WIDE)
-    x = load_summed(x_ptr, skip_ptr, bias_ptr, offsets, row, step, n_steps, skip_rows, mask, TYPE)
+    index, exists = parameter_index(row, step, k, n_rows, n_steps, n_inner, groups, per_group, repeat, BY)
+    x = load_summed(
+        x_ptr, skip_ptr, bias_ptr, offsets, row, step, index, exists, n_steps, groups, skip_period, mask, SKIP, TYPE
+    )
     if sum_ptr is not None:
         tl.store(sum_ptr + offsets, x.to(sum_ptr.dtype.element_ty), mask)
     if CENTRED:
@@ -122,16 +139,16 @@ def normalize_kernel(
         tl.store(scale_ptr + row * n_inner + k, scale.to(scale_ptr.dtype.element_ty), live)
     if variance_ptr is not None:
         tl.store(variance_ptr + row * n_inner + k, divide(spread, n_steps + tl.zeros_like(spread)), live)
-    index, exists = parameter_index(row, step, k, n_rows, n_steps, n_inner, groups, per_group, repeat, BY)
-    y = scaled(x * scale, gamma_ptr, beta_ptr, index, exists)
+    y = activate(scaled(x * scale, gamma_ptr, beta_ptr, index, exists), ACTIVATION, 1.0, 0.0)
     tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask)
 
 
 @triton.jit
 def moments_kernel(
     x_ptr, skip_ptr, bias_ptr, sum_ptr, mean_ptr, spread_ptr,
-    n_rows, kept1, reduced1, n_inner, n_steps, skip_rows,
-    KIND: tl.constexpr, CENTRED: tl.constexpr, TYPE: tl.constexpr, NESTED: tl.constexpr, WIDE: tl.constexpr,
+    n_rows, kept1, reduced1, n_inner, n_steps, skip_period, groups, per_group, repeat,
+    KIND: tl.constexpr, CENTRED: tl.constexpr, SKIP: tl.constexpr, BY: tl.constexpr, TYPE: tl.constexpr,
+    NESTED: tl.constexpr, WIDE: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_STEPS: tl.constexpr, BLOCK_INNER: tl.constexpr,
 ):  # fmt: skip
     """mean[part, row, k] = mean of x over the part's steps, spread = sum of (x - mean)²; a part is one tile."""
@@ -145,7 +162,10 @@ def moments_kernel(
     mask = live & (step < n_steps)
     offsets = row_offsets(row, kept1, reduced1, n_inner, n_steps, NESTED) + k
     offsets += step_offsets(step, kept1, reduced1, n_inner, NESTED, WIDE)
-    x = load_summed(x_ptr, skip_ptr, bias_ptr, offsets, row, step, n_steps, skip_rows, mask, TYPE)
+    index, exists = parameter_index(row, step, k, n_rows, n_steps, n_inner, groups, per_group, repeat, BY)
+    x = load_summed(
+        x_ptr, skip_ptr, bias_ptr, offsets, row, step, index, exists, n_steps, groups, skip_period, mask, SKIP, TYPE
+    )
     if sum_ptr is not None:
         tl.store(sum_ptr + offsets, x.to(sum_ptr.dtype.element_ty), mask)
     out = (part.to(tl.int64) * n_rows + row) * n_inner + k
@@ -190,8 +210,8 @@ def combined_moments(
 def normalize_from_moments_kernel(
     x_ptr, gamma_ptr, beta_ptr, y_ptr, part_mean_ptr, part_spread_ptr, mean_ptr, scale_ptr, variance_ptr,
     n_rows, kept1, reduced1, n_inner, n_steps, groups, per_group, repeat,
-    KIND: tl.constexpr, CENTRED: tl.constexpr, EPSILON: tl.constexpr, BY: tl.constexpr, TYPE: tl.constexpr,
-    NESTED: tl.constexpr, WIDE: tl.constexpr, BLOCK_PARTS: tl.constexpr,
+    KIND: tl.constexpr, CENTRED: tl.constexpr, EPSILON: tl.constexpr, ACTIVATION: tl.constexpr, BY: tl.constexpr,
+    TYPE: tl.constexpr, NESTED: tl.constexpr, WIDE: tl.constexpr, BLOCK_PARTS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_STEPS: tl.constexpr, BLOCK_INNER: tl.constexpr,
 ):  # fmt: skip
     """normalize_kernel for one part of the steps, from the moments of all parts."""
@@ -219,7 +239,7 @@ def normalize_from_moments_kernel(
     mask = live & (step < n_steps)
     x = as_type(tl.load(x_ptr + offsets, mask, other=0.0), TYPE) - mean
     index, exists = parameter_index(row, step, k, n_rows, n_steps, n_inner, groups, per_group, repeat, BY)
-    y = scaled(x * scale, gamma_ptr, beta_ptr, index, exists)
+    y = activate(scaled(x * scale, gamma_ptr, beta_ptr, index, exists), ACTIVATION, 1.0, 0.0)
     tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask)
 
 
@@ -244,14 +264,11 @@ class Parameters:
     repeat: int = 1
 
     def arguments(self) -> dict[str, Any]:
-        return {
-            "gamma_ptr": self.gamma,
-            "beta_ptr": self.beta,
-            "groups": self.groups,
-            "per_group": self.per_group,
-            "repeat": self.repeat,
-            "BY": self.by,
-        }
+        return {"gamma_ptr": self.gamma, "beta_ptr": self.beta, **self.index_arguments()}
+
+    def index_arguments(self) -> dict[str, Any]:
+        """What `parameter_index` needs to know."""
+        return {"groups": self.groups, "per_group": self.per_group, "repeat": self.repeat, "BY": self.by}
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,11 +291,13 @@ class Norm:
     """What deviations are multiplied by, and whether they are from the mean or from zero.
 
     kind: `variance` (1 / √(variance + epsilon)), `mean_variance` (1 / (√variance + epsilon)), `l1` or `l2` (1 / norm).
+    activation: a kind of `kernels.activations` without parameters, or silu, applied last.
     """
 
     kind: str
     epsilon: float = 0.0
     centred: bool = True
+    activation: str = "none"
 
     def constants(self, dtype: str) -> dict[str, Any]:
         return {"KIND": self.kind, "CENTRED": self.centred, "TYPE": float_accumulator(dtype)}
@@ -286,16 +305,27 @@ class Norm:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """What is added to x before it is normalised: a tensor that repeats along the rows, and a bias per step."""
+    """What is added to x before it is normalised: a tensor, and a bias with as many numbers as gamma.
+
+    total: takes the sum. by: `rows` (the tensor repeats along the rows), `same` (it has x's shape), or `image` (it has
+    as many numbers as gamma for each image).
+    """
 
     skip: Buffer | None = None
     bias: Buffer | None = None
     total: Buffer | None = None
-    """Takes the sum."""
+    by: str = "rows"
 
-    def arguments(self, geometry: Geometry) -> dict[str, Any]:
-        rows = self.skip.size // geometry.steps if self.skip is not None else 1
-        return {"skip_ptr": self.skip, "bias_ptr": self.bias, "sum_ptr": self.total, "skip_rows": rows}
+    def arguments(self, geometry: Geometry, parameters: Parameters) -> dict[str, Any]:
+        images = geometry.rows // parameters.groups
+        period = geometry.steps if self.by == "rows" else images
+        return {
+            "skip_ptr": self.skip,
+            "bias_ptr": self.bias,
+            "sum_ptr": self.total,
+            "skip_period": self.skip.size // period if self.skip is not None else 1,
+            "SKIP": self.by,
+        }
 
 
 def normalize_calls(
@@ -327,7 +357,8 @@ def normalize_calls(
             x_ptr=x,
             y_ptr=y,
             EPSILON=norm.epsilon,
-            **skip.arguments(geometry),
+            ACTIVATION=norm.activation,
+            **skip.arguments(geometry, parameters),
             **parameters.arguments(),
             **statistics.arguments(),
             **norm.constants(x.dtype),
@@ -355,7 +386,7 @@ def _in_parts(
     spread = node.temporary((parts, geometry.outputs), accumulator)
     summed = skip.skip is not None or skip.bias is not None
     if summed and skip.total is None:
-        skip = Skip(skip.skip, skip.bias, node.temporary(x.shape, x.dtype))
+        skip = replace(skip, total=node.temporary(x.shape, x.dtype))
     written = (mean, spread, skip.total)
     shared = {**norm.constants(x.dtype), **geometry.arguments(), **tile.constants()}
     moments = launch(
@@ -366,7 +397,8 @@ def _in_parts(
         x_ptr=x,
         mean_ptr=mean,
         spread_ptr=spread,
-        **skip.arguments(geometry),
+        **skip.arguments(geometry, parameters),
+        **parameters.index_arguments(),
         **shared,
     )
     source = skip.total if summed and skip.total is not None else x
@@ -381,6 +413,7 @@ def _in_parts(
         part_mean_ptr=mean,
         part_spread_ptr=spread,
         EPSILON=norm.epsilon,
+        ACTIVATION=norm.activation,
         BLOCK_PARTS=max(1, min(power_of_two(parts), COMBINED // (tile.rows * tile.inner))),
         **parameters.arguments(),
         **statistics.arguments(),

@@ -72,10 +72,12 @@ def lower_rms_norm(node: Node, target: Target) -> Lowered:
 
 
 @lowers("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+@lowers("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=FUSED)
 def lower_skip_layer_norm(node: Node, target: Target) -> Lowered:
     """com.microsoft SkipLayerNormalization (x, skip, gamma, beta, bias) and its RMS form (x, skip, gamma, bias).
 
-    Outputs: the norm of x + skip + bias, its mean, 1 / deviation, and the sum.
+    Outputs: the norm of x + skip + bias, its mean, 1 / deviation, and the sum. Ours have any rank and any float type for
+    each input and output, and gamma is optional.
     """
     simplified = node.op_type == "SkipSimplifiedLayerNormalization"
     skip, gamma = node.input(1), node.input(2)
@@ -103,7 +105,7 @@ def lower_skip_layer_norm(node: Node, target: Target) -> Lowered:
 @lowers("InstanceNormalization", domain=CHANNELS_LAST)
 def lower_instance_norm(node: Node, target: Target) -> Lowered:
     """InstanceNormalization-1 to 22."""
-    images, channels, pixels = _extents(node)
+    images, channels, pixels = _extents(node, node.channels_last)
     if node.channels_last:
         geometry = Geometry(images, 1, 1, pixels, channels)
         parameters = Parameters(node.inputs[1], node.inputs[2], "inner")
@@ -114,31 +116,34 @@ def lower_instance_norm(node: Node, target: Target) -> Lowered:
     return normalize_calls(node, node.x, node.y, geometry, norm, target, parameters=parameters)
 
 
-def _extents(node: Node) -> tuple[int, int, int]:
+def _extents(node: Node, channels_last: bool) -> tuple[int, int, int]:
     """Images, channels, pixels of an image."""
     shape = node.x.shape
-    spatial = shape[1:-1] if node.channels_last else shape[2:]
-    return shape[0], shape[-1] if node.channels_last else shape[1], prod(spatial)
+    spatial = shape[1:-1] if channels_last else shape[2:]
+    return shape[0], shape[-1] if channels_last else shape[1], prod(spatial)
+
+
+def grouped(node: Node, groups: int, *, channels_last: bool) -> tuple[Geometry, Parameters]:
+    """Rows of one group of an image, and a gamma and beta (inputs 1 and 2) for each channel, or for each group."""
+    images, channels, pixels = _extents(node, channels_last)
+    gamma, beta = node.inputs[1], node.inputs[2]
+    assert gamma is not None
+    width = channels // groups
+    per_group = width if gamma.size == channels else 1
+    if not channels_last:
+        geometry = Geometry(images * groups, 1, 1, width * pixels, 1)
+        return geometry, Parameters(gamma, beta, "group", groups, per_group, pixels)
+    if width == 1:
+        return Geometry(images, 1, 1, pixels, channels), Parameters(gamma, beta, "inner")
+    geometry = Geometry(images, pixels, groups, width, 1)
+    return geometry, Parameters(gamma, beta, "group", groups, per_group, 1)
 
 
 @lowers("GroupNormalization", since=18)
 @lowers("GroupNormalization", domain=CHANNELS_LAST)
 def lower_group_norm(node: Node, target: Target) -> Lowered:
     """GroupNormalization: version 18 has scale and bias per group, version 21 per channel."""
-    images, channels, pixels = _extents(node)
-    groups, gamma, beta = node.attribute("num_groups"), node.inputs[1], node.inputs[2]
-    assert gamma is not None
-    width = channels // groups
-    per_group = width if gamma.size == channels else 1
-    if not node.channels_last:
-        geometry = Geometry(images * groups, 1, 1, width * pixels, 1)
-        parameters = Parameters(gamma, beta, "group", groups, per_group, pixels)
-    elif width == 1:
-        geometry = Geometry(images, 1, 1, pixels, channels)
-        parameters = Parameters(gamma, beta, "inner")
-    else:
-        geometry = Geometry(images, pixels, groups, width, 1)
-        parameters = Parameters(gamma, beta, "group", groups, per_group, 1)
+    geometry, parameters = grouped(node, node.attribute("num_groups"), channels_last=node.channels_last)
     norm = Norm("variance", node.attribute("epsilon", DEFAULT_EPSILON))
     return normalize_calls(node, node.x, node.y, geometry, norm, target, parameters=parameters)
 

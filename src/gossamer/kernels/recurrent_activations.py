@@ -21,8 +21,9 @@ class Kind:
     beta: float | None = None
 
 
-# By ONNX's names in lower case: onnxruntime does not tell cases apart. Defaults are those of the operators of the name;
-# Affine and ScaledTanh, which are no operators any more, have onnxruntime's.
+# By ONNX's names in lower case: onnxruntime does not tell cases apart. Defaults are those of the operators of the name,
+# as ONNX asks for (onnxruntime's ThresholdedRelu has 0 here); Affine and ScaledTanh, which are no operators any more,
+# leave their argument or its tanh as it is.
 NAMES: Mapping[str, Kind] = {
     "relu": Kind("relu"),
     "tanh": Kind("tanh"),

@@ -98,20 +98,21 @@ def recur(
     """
     if not SHARED:
         return product(v.to(held.dtype), held, MULTIPLY, UPCAST)
-    n_hidden = exchange[5]
-    state_at = exchange[0] + (turn % 2) * exchange[1]
-    publish(v, exchange[2] + (turn % 2) * exchange[1], exchange[3], exchange[6], (turn + 1) * exchange[7])
-    if HELD:
-        whole = load_state(state_at, tl.arange(0, BLOCK_K), exchange[4], n_hidden)
-        return product(whole, held, MULTIPLY, UPCAST)
     else:
-        acc = tl.zeros((BLOCK_B, BLOCK_N), v.dtype)
-        for start in tl.range(0, n_hidden, BLOCK_K, num_stages=STAGES):
-            k = start + tl.arange(0, BLOCK_K)
-            whole = load_state(state_at, k, exchange[4], n_hidden)
-            r = tl.load(rows[:, None] + k[None, :], mask=live[:, None] & (k < n_hidden)[None, :], other=0)
-            acc += product(whole, r, MULTIPLY, UPCAST)
-        return acc
+        n_hidden = exchange[5]
+        state_at = exchange[0] + (turn % 2) * exchange[1]
+        publish(v, exchange[2] + (turn % 2) * exchange[1], exchange[3], exchange[6], (turn + 1) * exchange[7])
+        if HELD:
+            whole = load_state(state_at, tl.arange(0, BLOCK_K), exchange[4], n_hidden)
+            return product(whole, held, MULTIPLY, UPCAST)
+        else:
+            acc = tl.zeros((BLOCK_B, BLOCK_N), v.dtype)
+            for start in tl.range(0, n_hidden, BLOCK_K, num_stages=STAGES):
+                k = start + tl.arange(0, BLOCK_K)
+                whole = load_state(state_at, k, exchange[4], n_hidden)
+                r = tl.load(rows[:, None] + k[None, :], mask=live[:, None] & (k < n_hidden)[None, :], other=0)
+                acc += product(whole, r, MULTIPLY, UPCAST)
+            return acc
 
 
 @triton.jit

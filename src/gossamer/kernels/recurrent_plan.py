@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gossamer.kernels.gemm_tiles import cdiv, uses_tensor_cores
+from gossamer.kernels.extents import cdiv, power_of_two
+from gossamer.kernels.gemm_tiles import uses_tensor_cores
 from gossamer.program import Target, dtype_of
 
 ALONE_BYTES = 64 * 1024
@@ -47,9 +48,9 @@ class Plan:
 def choose_plan(batch: int, hidden: int, gates: int, directions: int, dtype: str, target: Target) -> Plan:
     """The plan for states of [batch, hidden] in `directions` independent directions. gates: multiplied at a time, a power
     of two."""
-    whole = _power_of_two(hidden)
+    whole = power_of_two(hidden)
     if target.interpreted:
-        block_b = _power_of_two(min(batch, 64))
+        block_b = power_of_two(min(batch, 64))
         return Plan(block_b, whole, whole, 4, "ieee", True, False, cdiv(batch, block_b))
     if batch <= FEW_ROWS:
         return _few_rows(batch, hidden, gates, directions, dtype, target)
@@ -60,9 +61,9 @@ def choose_plan(batch: int, hidden: int, gates: int, directions: int, dtype: str
 
 
 def _few_rows(batch: int, hidden: int, gates: int, directions: int, dtype: str, target: Target) -> Plan:
-    itemsize, whole = dtype_of(dtype).itemsize, _power_of_two(hidden)
+    itemsize, whole = dtype_of(dtype).itemsize, power_of_two(hidden)
     row = gates * whole * itemsize
-    plan = Plan(_power_of_two(batch), whole, whole, _warps(row * whole), "sum", True, False, 1)
+    plan = Plan(power_of_two(batch), whole, whole, _warps(row * whole), "sum", True, False, 1)
     if row * whole <= ALONE_BYTES:
         return plan
     block_h = min(whole, max(1, PART_BYTES // row))
@@ -76,7 +77,7 @@ def _few_rows(batch: int, hidden: int, gates: int, directions: int, dtype: str, 
 
 def _tensor_cores(batch: int, hidden: int, gates: int, directions: int, dtype: str, target: Target) -> Plan:
     """A warp owns eight columns and the part of R that belongs to them: 128 registers a thread at most."""
-    itemsize, whole = dtype_of(dtype).itemsize, max(16, _power_of_two(hidden))
+    itemsize, whole = dtype_of(dtype).itemsize, max(16, power_of_two(hidden))
     multiply = "tf32" if dtype == "float32" else "ieee"
     held = whole * itemsize <= 2048
     alone = gates * whole * whole * itemsize <= ALONE_BYTES
@@ -107,8 +108,4 @@ def _spread(plan: Plan, batch: int, hidden: int, directions: int, target: Target
 
 def _warps(nbytes: int) -> int:
     """Warps that hold that many bytes in 64 registers a thread."""
-    return max(4, min(16, _power_of_two(nbytes // 8192)))
-
-
-def _power_of_two(extent: int) -> int:
-    return 1 << max(0, extent - 1).bit_length()
+    return max(4, min(16, power_of_two(nbytes // 8192)))

@@ -12,11 +12,12 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from gossamer.kernels.copies import is_wide, power_of_two
+from gossamer.kernels.copies import is_wide
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import as_type
 from gossamer.kernels.registry import Lowered, lowers
-from gossamer.model.node import Node
+from gossamer.model.node import FUSED, Node
 from gossamer.program import Buffer, Refusal, Target
 
 MICROSOFT = "com.microsoft"
@@ -31,7 +32,7 @@ def prepared_rows(
 
     bias_at: the rows' biases, or None. norm: (weight pointer or None, epsilon). rotary: (cos pointer, sin pointer, row
     stride, half the rotated columns); position[R, 1]: row of the tables. ROTARY: `none`, `half` (column d turns with
-    d + half) or `interleaved` (2i with 2i + 1).
+    d + half), `interleaved` (2i with 2i + 1) or `each` (as `half`, with a column of the tables for each of x).
     """
     in_size = mask & (d < size)
     x = as_type(tl.load(x_at + d * x_stride, mask=in_size, other=0.0), TYPE)
@@ -46,7 +47,8 @@ def prepared_rows(
         if ROTARY == "interleaved":
             partner, angle, is_real = d ^ 1, d // 2, d % 2 == 0
         else:
-            partner, angle, is_real = tl.where(d < half, d + half, d - half), d % half, d < half
+            partner, is_real = tl.where(d < half, d + half, d - half), d < half
+            angle = d if ROTARY == "each" else d % half
         other = as_type(tl.load(x_at + partner * x_stride, mask=turns, other=0.0), TYPE)
         if bias_at is not None:
             other += as_type(tl.load(bias_at + partner, mask=turns, other=0.0), TYPE)
@@ -66,7 +68,7 @@ def rotate_kernel(
 ):  # fmt: skip
     """y[b, s, h] = x[b, s, h] with its pairs of channels turned by the angles of position p.
 
-    p: by POSITIONS, `each` positions[b, s], `first` positions[0] + s, `row` b · n_steps + s.
+    p: by POSITIONS, `each` positions[b, s], `first` positions[0] + s, `step` s, `row` b · n_steps + s.
     """
     row = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]
     if WIDE:
@@ -78,6 +80,8 @@ def rotate_kernel(
         position = tl.load(positions_ptr + batch * n_steps + step, mask=mask, other=0)
     elif POSITIONS == "first":
         position = tl.load(positions_ptr) + step
+    elif POSITIONS == "step":
+        position = step
     else:
         position = batch * n_steps + step
     at = batch * batch_stride + step * step_stride + head * head_stride
@@ -87,20 +91,30 @@ def rotate_kernel(
 
 @dataclass(frozen=True, slots=True)
 class Rotary:
-    """Tables of angles. cos, sin: one row per position, a column per rotated pair of channels."""
+    """Tables of angles.
+
+    cos, sin: one row per position, a column per rotated pair of channels, or where `each` per rotated channel.
+    """
 
     cos: Buffer
     sin: Buffer
     interleaved: bool
+    each: bool = False
 
     @property
     def kind(self) -> str:
-        return "interleaved" if self.interleaved else "half"
+        return "each" if self.each else "interleaved" if self.interleaved else "half"
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        half = self.cos.shape[-1]
-        return (self.cos, self.sin, half, half)
+        columns = self.cos.shape[-1]
+        return (self.cos, self.sin, columns, columns // 2 if self.each else columns)
+
+    def position(self, positions: Buffer | None, steps: int) -> str:
+        """How `rotate_kernel` finds positions. Without any the tables have a row per step, for each batch entry or all."""
+        if positions is not None:
+            return "first" if positions.size == 1 and steps > 1 else "each"
+        return "step" if self.cos.size // self.cos.shape[-1] < steps else "row"
 
 
 NO_ROTARY = (None, None, 0, 0)
@@ -122,11 +136,10 @@ def rotate(
     n_rows = batch * steps * heads
     block_d = power_of_two(max(size, 2), 2**16)
     block_rows = power_of_two(n_rows, max(1, (2**16 if target.interpreted else 1024) // block_d))
-    mode = "row" if positions is None else "first" if positions.size == 1 and batch * steps > 1 else "each"
     return (
         launch(
             rotate_kernel,
-            (-(-n_rows // block_rows),),
+            (cdiv(n_rows, block_rows),),
             writes=y,
             x_ptr=x,
             positions_ptr=positions,
@@ -139,7 +152,7 @@ def rotate(
             batch_stride=strides[0],
             step_stride=strides[1],
             head_stride=strides[2],
-            POSITIONS=mode,
+            POSITIONS=rotary.position(positions, batch * steps),
             ROTARY=rotary.kind,
             WIDE=is_wide(x.size),
             BLOCK_ROWS=block_rows,
@@ -167,3 +180,15 @@ def lower_contrib_rotary(node: Node, target: Target) -> Lowered:
     rotary = Rotary(cos, sin, bool(node.attribute("interleaved", 0)))
     heads = node.attribute("num_heads", 0) or node.x.shape[-1] // (2 * cos.shape[-1])
     return rotate(node, node.x, node.y, heads, positions, rotary, target)
+
+
+@lowers("RotaryEmbedding", domain=FUSED)
+def lower_fused_rotary(node: Node, target: Target) -> Lowered:
+    """gossamer::RotaryEmbedding(x, cos, sin): x · cos + rotate_half(x) · sin on the first columns, as many as cos has.
+
+    x: [batch, heads, steps, size]. cos, sin: [batch or 1, 1, steps, columns] or without leading ones.
+    """
+    cos, sin = node.inputs[1], node.inputs[2]
+    assert cos is not None
+    assert sin is not None
+    return rotate(node, node.x, node.y, 0, None, Rotary(cos, sin, interleaved=False, each=True), target)

@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.copies import as_words, choose_tile, is_wide, movable, offset_along
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.indexing import FLAT_BLOCK, other_axes, place_of, place_of_tuple
 from gossamer.kernels.launch import launch
 from gossamer.kernels.registry import Lowered, lowers
@@ -160,7 +161,7 @@ def lower_scatter_elements(node: Node, target: Target) -> Lowered:
     def scatter(source: Buffer, destination: Buffer, how: str) -> Launch:
         return launch(
             scatter_elements_kernel,
-            (-(-updates.size // block),),
+            (cdiv(updates.size, block),),
             writes=destination,
             update_ptr=source,
             index_ptr=indices,
@@ -198,7 +199,7 @@ def lower_scatter_nd(node: Node, target: Target) -> Lowered:
     def scatter(source: Buffer, destination: Buffer, how: str) -> Launch:
         return launch(
             scatter_nd_kernel,
-            (-(-n_rows // rows) * -(-inner // cols),),
+            (cdiv(n_rows, rows) * cdiv(inner, cols),),
             writes=destination,
             update_ptr=source,
             index_ptr=indices,
@@ -292,7 +293,7 @@ def _convert(x: Buffer, y: Buffer, reduction: str, target: Target) -> Launch:
     block = 2**18 if target.interpreted else 1024
     return launch(
         convert_kernel,
-        (-(-x.size // block),),
+        (cdiv(x.size, block),),
         writes=y,
         inplace=((y, x),) if x.itemsize == y.itemsize else (),
         x_ptr=x,

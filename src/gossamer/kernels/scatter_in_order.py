@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import triton
 import triton.language as tl
 
-from gossamer.kernels.copies import power_of_two
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.indexing import place_of_tuple
 from gossamer.kernels.launch import launch
 from gossamer.program import Buffer, Launch, Target
@@ -126,7 +126,7 @@ def scatter_in_order(
     depth = power_of_two(columns.depth, 1024 if target.interpreted else 4)
     return launch(
         scatter_in_order_kernel,
-        (-(-columns.depth // depth) * -(-columns.n_lines // lines),),
+        (cdiv(columns.depth, depth) * cdiv(columns.n_lines, lines),),
         writes=y,
         inplace=((y, x),),
         x_ptr=x,

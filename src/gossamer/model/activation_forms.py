@@ -86,10 +86,10 @@ def activation_after(source: ir.Value) -> Match | None:
 def _followers(source: ir.Value) -> Iterator[tuple[ir.Node, Form]]:
     """The nodes that compute functions of `source` alone, producers first, and the form that ends with each."""
     form: Form = ()
-    known, pending, graph = {source: 0}, [source], source.graph
+    known, pending, graph, rank = {source: 0}, [source], source.graph, len(source.shape or ())
     while pending and len(known) <= MOST_NODES:
         for node in {use.node: None for use in pending.pop(0).uses()}:
-            step = _step(node, known) if node.graph is graph else None
+            step = _step(node, known, rank) if node.graph is graph else None
             if step is None or node.outputs[0] in known or _polynomial((*form, step)) is None:
                 continue
             form = (*form, step)
@@ -122,25 +122,27 @@ def _clip(p: Polynomial, low: float, high: float) -> Polynomial:
 # From nodes to polynomials.
 
 
-def _step(node: ir.Node, known: Mapping[ir.Value, int]) -> Step | None:
-    """The node as a step after those that are known, None where it depends on something else."""
+def _step(node: ir.Node, known: Mapping[ir.Value, int], rank: int) -> Step | None:
+    """The node as a step after those that are known, None where it depends on something else.
+
+    All results have the shape of x, since constants of one element and no more axes than its `rank` do not change that.
+    """
     operator = (node.domain, node.op_type)
     if operator not in _RULES or len(node.outputs) != 1:
         return None
-    result = node.outputs[0]
     operands: list[Operand] = []
     for value in node.inputs:
         if value is None or value in known:
             operands.append(None if value is None else known[value])
-            if value is not None and (value.shape != result.shape or value.dtype != result.dtype):
+            if value is not None and value.dtype != node.outputs[0].dtype:
                 return None
             continue
         number = scalar_constant(value)
-        if number is None:
+        if number is None or len(value.shape or ()) > rank:
             return None
         operands.append((number,))
     attributes = tuple((name, attribute.value) for name, attribute in node.attributes.items())
-    return Step(operator, tuple(operands), attributes) if result.shape is not None else None
+    return Step(operator, tuple(operands), attributes)
 
 
 @lru_cache(maxsize=1024)

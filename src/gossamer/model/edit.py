@@ -13,6 +13,8 @@ import numpy as np
 import onnx_ir as ir
 
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_WITHOUT_GRAPHS = frozenset({"", "gossamer", "gossamer.nhwc"})
+"""Domains of which no other operator has subgraphs: ONNX's and ours."""
 
 
 class Names:
@@ -41,7 +43,7 @@ def defined_in(graph: ir.Graph) -> Iterator[ir.Value]:
 
 def may_have_subgraphs(node: ir.Node) -> bool:
     """False for nearly all nodes, without looking at attributes; of ONNX's own operators four have graphs."""
-    return node.op_type in _CONTROL_FLOW or node.domain != ""
+    return node.op_type in _CONTROL_FLOW or node.domain not in _WITHOUT_GRAPHS
 
 
 def subgraphs_of(node: ir.Node) -> list[ir.Graph]:

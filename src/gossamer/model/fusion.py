@@ -33,6 +33,18 @@ def sole_reader(value: ir.Value) -> ir.Node | None:
     return use.node if use.node.graph is value.graph else None
 
 
+def is_closed(nodes: Sequence[ir.Node]) -> bool:
+    """Whether the nodes are of one graph, and of what they make others read only what the last one makes."""
+    inside, graph = set(nodes), nodes[-1].graph
+    for node in nodes:
+        if node.graph is not graph:
+            return False
+        for value in node.outputs if node is not nodes[-1] else ():
+            if value.is_graph_output() or not all(use.node in inside for use in value.uses()):
+                return False
+    return True
+
+
 def other_input(node: ir.Node, value: ir.Value) -> ir.Value | None:
     """Of a node with two inputs, the one that is not `value`."""
     if len(node.inputs) != 2:
@@ -63,6 +75,14 @@ def activation_attributes(activation: Activation) -> list[ir.Attr]:
     return attributes
 
 
+def hand_over(old: ir.Value, new: ir.Value) -> None:
+    """The readers, the name and what is known of `old` to `new`."""
+    is_output = old.is_graph_output()
+    replace(old, new)
+    if not is_output:
+        old.name, new.name = None, old.name
+
+
 def fuse(
     model: ir.Model,
     op_type: str,
@@ -85,10 +105,7 @@ def fuse(
     new = fused.outputs[0]
     assert last.graph is not None
     last.graph.insert_before(last, fused)
-    name, old_is_output = old.name, old.is_graph_output()
-    replace(old, new)
-    if not old_is_output:
-        old.name, new.name = None, name
+    hand_over(old, new)
     for node in reversed(replaced):
         erase(node)
     model.opset_imports.setdefault(domain, 1)

@@ -2,8 +2,8 @@
 
 After `load`: functions are inlined; nodes are in topological order; every value's name is unique in the whole model and
 every node has a name; initializers are no inputs; every tensor has as many bytes as its shape needs; every node of
-ONNX's own domain is an operator of the opset that the model imports, which stays as it is (7 to the newest, no version
-conversion); shapes that the file claims for intermediate values are dropped, because exporters and editors leave stale
+ONNX's own domain is an operator of the opset that the model imports, or one that onnxruntime adds to it; that opset
+stays as it is (7 to the newest, no version conversion); shapes that the file claims for intermediate values are dropped, because exporters and editors leave stale
 ones.
 
 Tensors kept outside the model's file are memory-mapped, each file once. A location may not leave the model's folder,
@@ -30,6 +30,8 @@ from gossamer.model.tensors import Origin, attach_tensors
 _TOO_NEW = f"upgrade the onnx package (this is {onnx.__version__}), or export the model for an older version"
 OLDEST_OPSET = 7
 """What onnxruntime guarantees too; older operators differ in broadcasting and in what is an attribute."""
+_ONNXRUNTIMES = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+"""Operators that onnxruntime, and the tools that come with it, have in ONNX's own domain at every opset."""
 
 _NOT_ONNX = {
     b"version https://git-lfs": "it is a Git LFS pointer; run `git lfs pull` to get the file itself",
@@ -209,7 +211,7 @@ def _check_operators(model: ir.Model, origin: Origin) -> None:
     unknown = tuple(
         UnsupportedNode(node.name or "", node.op_type, (f"ONNX has no such operator at opset {opset}",))
         for node in nodes_in(model.graph)
-        if node.domain == "" and not onnx.defs.has(node.op_type, opset, "")
+        if node.domain == "" and node.op_type not in _ONNXRUNTIMES and not onnx.defs.has(node.op_type, opset, "")
     )
     if unknown:
         remedy = (

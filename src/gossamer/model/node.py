@@ -15,6 +15,8 @@ from gossamer.program import Buffer, Origin
 
 CHANNELS_LAST = "gossamer.nhwc"
 """The domain of ONNX operators whose activations are N, spatial…, C, not N, C, spatial…; weights are unchanged."""
+CONTRIB_CHANNELS_LAST = (("com.microsoft", "NhwcConv"), ("com.microsoft", "NhwcFusedConv"))
+"""onnxruntime's operators with such activations."""
 FUSED = "gossamer"
 """The domain of operators that only passes make; `docs/layout.md` lists them."""
 
@@ -92,6 +94,16 @@ class Scope:
             self.weights[name] = self.constants.key_of(name, value.const_value)
         return buffer
 
+    def buffer_or_dynamic(self, value: ir.Value) -> Buffer:
+        """The buffer of a value of any kind; one whose type or shape is not known before running is dynamic."""
+        try:
+            return self.buffer(value)
+        except UnknownShape:
+            name = value.name or ""
+            dtype = dtype_name(value.dtype) if value.dtype is not None else "object"
+            buffer = self.buffers[name] = Buffer(name, dtype, (), dynamic=True)
+            return buffer
+
 
 class UnknownShape(Exception):
     """A value's type or shape depends on data."""
@@ -138,7 +150,7 @@ class Node:
 
     @property
     def channels_last(self) -> bool:
-        return self._node.domain == CHANNELS_LAST
+        return self._node.domain == CHANNELS_LAST or (self._node.domain, self._node.op_type) in CONTRIB_CHANNELS_LAST
 
     @property
     def origin(self) -> Origin:

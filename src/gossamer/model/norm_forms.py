@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from gossamer.model.activation_forms import scalar_constant
 from gossamer.model.edit import constant_of, static_shape
-from gossamer.model.fusion import fuse, is_float, other_input, sole_reader
+from gossamer.model.fusion import fuse, is_closed, is_float, sole_reader
 from gossamer.model.node import FUSED
 
 _NARROW = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT)
@@ -57,19 +57,21 @@ class Norm:
         )
 
 
-def norm_around(root: ir.Node) -> Norm | None:
-    """The norm that divides by `root`, a Sqrt, or multiplies with or divides by it, a Pow; None where there is none.
+def norm_around(root: ir.Node, *, centred: bool) -> Norm | None:
+    """The norm whose deviations `root`, a Sqrt or a Pow, makes: from the mean if `centred`, else from zero.
 
     Casts between 16-bit floats and fp32 are looked through. The largest one: with scale, bias and a last Cast.
     """
+    if root.op_type not in ("Sqrt", "Pow") or root.domain != "":
+        return None
     exponent = 0.5 if root.op_type == "Sqrt" else scalar_constant(root.inputs[1])
-    norm = _from_x_to(root) if exponent in (0.5, -0.5) else None
+    norm = _from_x_to(root, centred) if exponent in (0.5, -0.5) else None
     if norm is None or not (_divide(norm, root, exponent == -0.5) and _is_exact(norm)):
         return None
     _take_parameters(norm)
     _take_cast(norm)
     norm.nodes = _nodes_of(norm)
-    return norm if _is_closed(norm) else None
+    return norm if is_closed(norm.nodes) else None
 
 
 def fuse_norm(model: ir.Model, norm: Norm, op_type: str, version: int, *, uniform: bool) -> None:
@@ -84,7 +86,7 @@ def fuse_norm(model: ir.Model, norm: Norm, op_type: str, version: int, *, unifor
 # From the root back to x.
 
 
-def _from_x_to(root: ir.Node) -> Norm | None:
+def _from_x_to(root: ir.Node, centred: bool) -> Norm | None:
     """The norm without its result: √(mean(d²) + ε), where d is x or x less its mean."""
     add = _made_by(root.inputs[0], "Add")
     if add is None:
@@ -97,12 +99,19 @@ def _from_x_to(root: ir.Node) -> Norm | None:
     if epsilon is None or epsilon < 0 or mean is None or deviation is None:
         return None
     axis = mean[1]
+    if not centred:
+        return Norm(deviation, axis, epsilon, False, deviation)
     less = _made_by(deviation, "Sub")
-    if less is not None and less.inputs[0] is not None and (source := _mean(less.inputs[1])) is not None:
-        x = _uncast(less.inputs[0])
-        if _uncast(source[0]) is x and source[1] == axis:
-            return Norm(x, axis, epsilon, True, deviation)
-    return Norm(deviation, axis, epsilon, False, deviation)
+    source = None if less is None else _mean(less.inputs[1])
+    if (
+        less is None
+        or less.inputs[0] is None
+        or source is None
+        or source[1] != axis
+        or not _is(less.inputs[0], source[0])
+    ):
+        return None
+    return Norm(_uncast(source[0]), axis, epsilon, True, deviation)
 
 
 def _mean(value: ir.Value | None) -> tuple[ir.Value, int] | None:
@@ -153,24 +162,36 @@ def _root_of_square(value: ir.Value) -> ir.Value | None:
 def _divide(norm: Norm, root: ir.Node, inverse: bool) -> bool:
     """Find d / root, however it is written; with the scale, where the reciprocal takes that first."""
     value = root.outputs[0]
-    reader = _reader(value)
-    if not inverse and reader is not None:
-        if reader.op_type == "Div" and _is(reader.inputs[1], value) and _is(reader.inputs[0], norm.result):
-            norm.result = reader.outputs[0]
-            return True
-        is_one_over = reader.op_type == "Div" and _is(reader.inputs[1], value) and scalar_constant(reader.inputs[0]) == 1
-        if reader.op_type != "Reciprocal" and not is_one_over:
+    if not inverse:
+        quotient = _reader(value)
+        if quotient is None or not _divides_by(quotient, value):
             return False
-        value = reader.outputs[0]
-        reader = _reader(value)
-    if reader is not None and reader.op_type == "Mul" and norm.fits(scale := _other(reader, value)):
-        if not _is(scale, norm.result):  # a norm over all axes: x itself has the shape of a scale
-            norm.scale, value = scale, reader.outputs[0]
-            reader = _reader(value)
-    if reader is not None and reader.op_type == "Mul" and _is(_other(reader, value), norm.result):
-        norm.result = reader.outputs[0]
+        if _is(quotient.inputs[0], norm.result):
+            norm.result = quotient.outputs[0]
+            return True
+        if quotient.op_type == "Div" and scalar_constant(quotient.inputs[0]) != 1:
+            return False
+        value = quotient.outputs[0]
+    value = _scale_first(norm, value)
+    product = _reader(value)
+    if product is not None and product.op_type == "Mul" and _is(_other(product, value), norm.result):
+        norm.result = product.outputs[0]
         return True
     return norm.centred and _distributed(norm, value)
+
+
+def _divides_by(node: ir.Node, value: ir.Value) -> bool:
+    return node.op_type == "Reciprocal" or (node.op_type == "Div" and _is(node.inputs[1], value))
+
+
+def _scale_first(norm: Norm, factor: ir.Value) -> ir.Value:
+    """factor · scale, if that is what it is read for; where a row is all of x, x could pass for a scale."""
+    product = _reader(factor)
+    other = None if product is None or product.op_type != "Mul" else _other(product, factor)
+    if product is None or not norm.fits(other) or _is(other, norm.result):
+        return factor
+    norm.scale = other
+    return product.outputs[0]
 
 
 def _distributed(norm: Norm, factor: ir.Value) -> bool:
@@ -278,23 +299,7 @@ def _nodes_of(norm: Norm) -> list[ir.Node]:
 def _is_shared_cast(node: ir.Node, norm: Norm, inside: dict[ir.Node, None]) -> bool:
     """Whether the node is a Cast of x that others need too."""
     value = node.outputs[0]
-    return (
-        _uncast(value) is norm.x and (value.is_graph_output() or not all(use.node in inside for use in value.uses()))
-    )
-
-
-def _is_closed(norm: Norm) -> bool:
-    """Whether only the result leaves the nodes, all of one graph."""
-    inside = set(norm.nodes)
-    for node in norm.nodes:
-        value = node.outputs[0]
-        if node.graph is not norm.result.graph:
-            return False
-        if value is norm.result:
-            continue
-        if value.is_graph_output() or not all(use.node in inside for use in value.uses()):
-            return False
-    return True
+    return _uncast(value) is norm.x and (value.is_graph_output() or not all(use.node in inside for use in value.uses()))
 
 
 def _lead(shape: tuple[int, ...]) -> tuple[int, ...]:

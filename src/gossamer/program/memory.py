@@ -150,9 +150,9 @@ class _Lives:
         writes them already: an in-place claim speaks of `source` alone.
         """
         for name in {*call.reads, *call.writes} - {source}:
-            if self.block_of.get(name) is block and self.buffers[name].nbytes:
-                if block.offset_of(name) < self.buffers[source].nbytes:
-                    return True
+            shares = self.block_of.get(name) is block and self.buffers[name].nbytes > 0
+            if shares and block.offset_of(name) < self.buffers[source].nbytes:
+                return True
         return False
 
 

@@ -8,9 +8,9 @@ from functools import cache
 
 import onnx_ir as ir
 
+from gossamer.model.edit import subgraphs_of
+from gossamer.model.node import FUSED
 from gossamer.program import Call, HostCall, Origin, Refusal
-
-INTERNAL = "gossamer"
 
 DOMAINS = frozenset(
     ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.experimental")
@@ -20,7 +20,7 @@ DOMAINS = frozenset(
 
 def accepts(node: ir.Node) -> tuple[Call, ...] | Refusal:
     """No calls yet, since nodes are packed in groups by `pack`, or why onnxruntime will not run the node."""
-    if node.domain.startswith(INTERNAL):
+    if node.domain.startswith(FUSED):  # the channels-last domain, too
         return Refusal(f"{node.domain}.{node.op_type} is Gossamer's own operator")
     if node.domain not in DOMAINS:
         return Refusal(f"onnxruntime has no operators of domain {node.domain}")
@@ -59,14 +59,12 @@ def pack(nodes: Sequence[ir.Node], model: ir.Model, kept: set[str]) -> HostCall:
 def values_read(node: ir.Node) -> list[ir.Value]:
     """What a node reads from outside itself, its subgraphs included."""
     read = [value for value in node.inputs if value is not None]
-    for attribute in node.attributes.values():
-        graphs = [attribute.as_graph()] if attribute.type == ir.AttributeType.GRAPH else []
-        for graph in graphs:
-            inner = {value.name for value in graph.inputs} | set(graph.initializers)
-            for child in graph:
-                read += [value for value in values_read(child) if value.name not in inner]
-                inner |= {value.name for value in child.outputs}
-            read += [value for value in graph.outputs if value.name not in inner]
+    for graph in subgraphs_of(node):
+        inner = {value.name for value in graph.inputs} | set(graph.initializers)
+        for child in graph:
+            read += [value for value in values_read(child) if value.name not in inner]
+            inner |= {value.name for value in child.outputs}
+        read += [value for value in graph.outputs if value.name not in inner]
     return read
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -27,8 +26,6 @@ from gossamer.run import driver
 from gossamer.run.device_tensor import DeviceTensor, Tensor
 from gossamer.run.host import HostRunner
 from gossamer.run.launching import LoadedKernel, PreparedLaunch
-
-_log = logging.getLogger("gossamer")
 
 
 class Shared(Protocol):

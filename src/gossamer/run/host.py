@@ -39,7 +39,10 @@ class HostRunner:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, call: HostCall, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The arrays of `call.writes`. Raises Fail where onnxruntime cannot run the model."""
+        """The arrays of `call.writes`.
+
+        Raises Fail where onnxruntime refuses the model, RuntimeException where running it fails.
+        """
         session = self._session(call)
         return _run(session, call.writes, {name: arrays[name] for name in call.reads}, str(call.origin))
 

@@ -6,13 +6,15 @@ Proves indexing and numbers on machines without a GPU; it proves nothing about m
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,6 +41,7 @@ from gossamer.program import (
 )
 from gossamer.program.calls import TypeName
 from gossamer.run.host import HostRunner
+from gossamer.run.spans import Spans
 
 _interpreter = threading.Lock()  # Triton's interpreter keeps grid and builder in globals
 
@@ -178,7 +181,9 @@ def _interpret(launch: Launch, memory: Memory) -> None:
     values = dict(launch.kernel.constants)
     for (parameter, type_name), argument in zip(launch.kernel.signature, launch.arguments, strict=True):
         values[parameter] = _value(argument, type_name, memory)
-    with _interpreter, np.errstate(all="ignore"), _patched_once():
+    written = Spans(memory.bytes_of(name) for name in launch.writes)
+    touched = Spans(memory.bytes_of(name) for name in (*launch.reads, *launch.writes))
+    with _interpreter, np.errstate(all="ignore"), _interpreting(touched, written):
         _executor(kernel, launch.grid)(**values)
 
 
@@ -201,10 +206,62 @@ def _element_type(type_name: TypeName) -> str:
     return str(type_name).removeprefix("*").removeprefix("tensordesc<").partition(":")[0].partition("[")[0]
 
 
-def _executor(kernel: Any, grid: tuple[int, int, int]) -> Any:
-    from triton.runtime.interpreter import GridExecutor
+def erf_of_float32(x: np.ndarray) -> np.ndarray:
+    """erf by linear interpolation, with a relative error under 1e-9. Triton's interpreter, for want of an erf in NumPy,
+    calls Python for each element."""
+    table = _erf_table()
+    at = np.fmin(np.abs(x), np.float32(ERF_END)) * float(ERF_STEPS)
+    left = at.astype(np.int64)
+    value = table[left] + (at - left) * (table[left + 1] - table[left])
+    return np.where(np.isnan(x), x, np.copysign(value, x).astype(np.float32))
 
-    class InPlaceExecutor(GridExecutor):  # type: ignore[misc, unused-ignore]  # Triton is not typed
+
+ERF_END, ERF_STEPS = 4, 2**14
+"""From 4 on, erf is 1 in float32. The table has 2¹⁴ steps between two integers."""
+
+
+@cache
+def _erf_table() -> np.ndarray:
+    return np.array([math.erf(i / ERF_STEPS) for i in range(ERF_END * ERF_STEPS + 2)])
+
+
+@cache
+def _triton() -> tuple[Any, Any]:
+    """Triton's interpreter module, and a builder class for it that reads and writes through `Spans`."""
+    from triton.runtime import interpreter
+
+    class Builder(interpreter.InterpreterBuilder):  # type: ignore[misc, unused-ignore]  # Triton is not typed
+        """The interpreter's operations, for one launch.
+
+        Left out is the check for integer overflow: it triples integer operations, and asserts only in debug mode.
+        """
+
+        def __init__(self, touched: Spans, written: Spans) -> None:
+            super().__init__()
+            self.options = interpreter.InterpreterOptions(sanitize_overflow=False)
+            self._touched, self._written = touched, written
+
+        def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *_: Any) -> Any:
+            element_type = ptrs.get_element_ty()
+            dtype = interpreter._get_np_dtype(element_type)
+            fill = np.zeros((), dtype) if other is None else other.data
+            return interpreter.TensorHandle(self._touched.load(ptrs.data, mask.data, fill, dtype), element_type)
+
+        def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *_: Any) -> None:
+            self._written.store(ptrs.data, value.data, mask.data)
+
+        def create_erf(self, arg: Any) -> Any:
+            if arg.data.dtype != np.float32:
+                return super().create_erf(arg)
+            return interpreter.TensorHandle(erf_of_float32(arg.data), arg.dtype.scalar)
+
+    return interpreter, Builder
+
+
+def _executor(kernel: Any, grid: tuple[int, int, int]) -> Any:
+    interpreter, _ = _triton()
+
+    class InPlaceExecutor(interpreter.GridExecutor):  # type: ignore[misc, unused-ignore]  # Triton is not typed
         """Leaves arguments where they are: they are host memory already."""
 
         def _init_args_hst(self, args_dev: Any, kwargs: Any) -> Any:
@@ -217,25 +274,23 @@ def _executor(kernel: Any, grid: tuple[int, int, int]) -> Any:
 
 
 @contextmanager
-def _patched_once() -> Iterator[None]:
-    """Triton replaces the functions of its language for each launch, and again for each call of a device function, of
-    which there are hundreds in a launch. Here they are replaced once, and later calls find nothing to do.
+def _interpreting(touched: Spans, written: Spans) -> Iterator[None]:
+    """Triton's interpreter with our builder, its language patched once.
 
-    The interpreter's check for integer overflow, which triples the integer operations, asserts only in Triton's debug
-    mode: it is left out.
+    Triton itself replaces the functions of its language for each launch, and again for each call of a device function, of
+    which a launch makes hundreds: those find nothing left to do.
     """
     import triton.language as tl
-    from triton.runtime import interpreter
 
+    interpreter, builder_type = _triton()
     patch, builder = interpreter._patch_lang, interpreter.interpreter_builder
-    options = builder.options
     scope = patch(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
-    nothing = type(scope)()
-    interpreter._patch_lang = lambda _: nothing
-    builder.options = replace(options, sanitize_overflow=False)
+    done = type(scope)()
+    interpreter._patch_lang = lambda _: done
+    interpreter.interpreter_builder = interpreter.interpreter_semantic.builder = builder_type(touched, written)
     try:
         yield
     finally:
-        builder.options = options
+        interpreter.interpreter_builder = interpreter.interpreter_semantic.builder = builder
         interpreter._patch_lang = patch
         scope.restore()

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from gossamer.model.edit import constant_of, dtype_name, erase, nodes_in, replace, static_shape, subgraphs_of
+from gossamer.model.edit import constant_of, dtype_name, erase, nodes_in, static_shape, subgraphs_of
 from gossamer.model.elementwise import RULES, Expansion, Operator, expand, number_of
+from gossamer.model.fusion import hand_over
 from gossamer.model.node import FUSED
 from gossamer.model.steps import ExpressionBuilder, Number
 from gossamer.program import Refusal
@@ -218,14 +219,6 @@ def _emit(unit: _Unit) -> None:
     assert last.graph is not None
     last.graph.insert_before(last, joined)
     for old, new in zip(results, joined.outputs, strict=True):
-        _hand_over(old, new)
+        hand_over(old, new)
     for member in reversed(unit.members):
         erase(member.node)
-
-
-def _hand_over(old: ir.Value, new: ir.Value) -> None:
-    """The readers, the name and what is known of `old` to `new`."""
-    is_output = old.is_graph_output()
-    replace(old, new)
-    if not is_output:
-        old.name, new.name = None, old.name

@@ -30,8 +30,8 @@ def layer_norm_pattern(model: ir.Model) -> bool:
     optional. Casts between 16-bit floats and fp32 disappear, before, between and after.
 
     The operator is ONNX's where x, scale, bias and y have one type and scale and bias the shape of the normalised axes,
-    else gossamer::LayerNormalization, whose types are free and whose scale is optional. The model's opset does not matter:
-    the node carries version 17.
+    else gossamer::LayerNormalization, whose types are free and whose scale is optional. The node carries version 17,
+    whatever the model's opset.
 
     Kept: means over other axes than the last ones, or without keepdims; an epsilon that is no constant; anything of
     which others read or return an intermediate value (from the quotient on, the norm just ends there); float64 with an
@@ -39,10 +39,8 @@ def layer_norm_pattern(model: ir.Model) -> bool:
     """
     changed = False
     for node in tuple(model.graph):
-        if node.op_type not in ("Sqrt", "Pow") or node.domain != "":
-            continue
-        norm = norm_around(node)
-        if norm is not None and norm.centred:
+        norm = norm_around(node, centred=True)
+        if norm is not None:
             uniform = norm.scale is not None and norm.is_uniform(norm.x, norm.scale, norm.bias or norm.x)
             fuse_norm(model, norm, "LayerNormalization", VERSION, uniform=uniform)
             changed = True

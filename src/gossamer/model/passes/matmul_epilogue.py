@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from gossamer.model.activation_forms import NONE, Activation, activation_after, scalar_constant
-from gossamer.model.edit import erase, nodes_in, static_shape
+from gossamer.model.edit import erase, static_shape
 from gossamer.model.fusion import (
     activation_attributes,
     fuse,
@@ -35,13 +35,14 @@ def matmul_epilogue(model: ir.Model) -> bool:
     Operands: multiplication or division by a scalar constant, and any Transpose that keeps the innermost axis among the
     last two (`transA`, `transB`, else `permA`, `permB`: the operand is this permutation of its input). Results, in this
     order: scale; a bias of one value per column and an addition of the result's shape, in either order; an activation
-    as `model.activation_forms` knows them. A Gemm becomes one only if it gains by it. In subgraphs too.
+    as `model.activation_forms` knows them. A Gemm becomes one only if it gains by it.
 
     Kept: vectors for operands; integers; a Gemm whose C varies by row or is scaled by beta; anything of which others
-    read or return an intermediate value, save a Transpose, which stays for them.
+    read or return an intermediate value, save a Transpose, which stays for them; nodes of subgraphs (onnxruntime may
+    run those, which knows no operator of ours).
     """
     changed = False
-    for node in tuple(nodes_in(model.graph)):
+    for node in tuple(model.graph):
         if node.op_type in ("MatMul", "Gemm") and node.domain == "":
             changed |= _merge(model, node)
     return changed

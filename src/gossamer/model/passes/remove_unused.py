@@ -81,6 +81,8 @@ def _trim_outputs(node: ir.Node, optional: frozenset[int]) -> bool:
 
 @lru_cache(maxsize=256)
 def _optional_outputs(op_type: str, opset: int) -> frozenset[int]:
+    if not onnx.defs.has(op_type, opset, ""):
+        return frozenset()  # onnxruntime's
     schema = onnx.defs.get_schema(op_type, opset, "")
     optional = onnx.defs.OpSchema.FormalParameterOption.Optional
     return frozenset(index for index, output in enumerate(schema.outputs) if output.option == optional)

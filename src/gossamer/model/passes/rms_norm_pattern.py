@@ -35,10 +35,8 @@ def rms_norm_pattern(model: ir.Model) -> bool:
     """
     changed = False
     for node in tuple(model.graph):
-        if node.op_type not in ("Sqrt", "Pow") or node.domain != "":
-            continue
-        norm = norm_around(node)
-        if norm is not None and not norm.centred:
+        norm = norm_around(node, centred=False)
+        if norm is not None:
             uniform = norm.scale is not None and norm.is_uniform(norm.scale)
             fuse_norm(model, norm, "RMSNormalization", VERSION, uniform=uniform)
             changed = True

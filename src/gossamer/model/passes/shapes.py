@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 import onnx_ir as ir
 
 from gossamer.errors import InvalidArgument, InvalidGraph
 from gossamer.model.edit import may_have_subgraphs, static_shape
+from gossamer.model.stand_ins import OPSET, Operand, reads_as_newer, stand_ins
 
 _PROPAGATED = 64
 """Elements up to which integer constants are shown to shape inference: shapes, axes, pads, repeats."""
 _READ_FLOATS = frozenset({"Range", "Resize", "Upsample"})
 """Operators whose output shape depends on float constants."""
+_FUNCTIONS = "gossamer.stand_ins"
+"""The domain of functions in what inference sees."""
 _INTEGERS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
 
 
@@ -76,7 +79,9 @@ class _Skeleton:
     def __init__(self, model: ir.Model) -> None:
         self.open: dict[str, ir.Value] = {}
         self.proto = onnx.ModelProto(ir_version=onnx.IR_VERSION)
-        for domain, version in model.graph.opset_imports.items():
+        self._opset = model.graph.opset_imports.get("", 1)
+        imports = {**model.graph.opset_imports, "": max(self._opset, OPSET), _FUNCTIONS: 1}
+        for domain, version in imports.items():
             self.proto.opset_import.add(domain=domain, version=version)
         self._main = self.proto.graph
         self._main.name = "main"
@@ -96,10 +101,7 @@ class _Skeleton:
                     self._add_known(value)
             self._declared.update(node.outputs)
             self.open.update((value.name, value) for value in node.outputs if value.name)
-            self._node(node, proto.node.add())
-            if node.domain:
-                for value in node.outputs:
-                    _declare(value, proto.value_info.add())
+            self._add_node(node, proto)
         for value in graph.outputs:
             if value not in self._declared:
                 self._add_known(value)
@@ -120,11 +122,33 @@ class _Skeleton:
         self._declared.add(value)
         _declare(value, self._main.input.add())
 
-    def _node(self, node: ir.Node, proto: onnx.NodeProto) -> None:
-        proto.op_type, proto.domain = node.op_type, node.domain
-        proto.input.extend((value.name or "") if value is not None else "" for value in node.inputs)
-        proto.output.extend(value.name or "" for value in node.outputs)
-        for attribute in node.attributes.values():
+    def _add_node(self, node: ir.Node, graph: onnx.GraphProto) -> None:
+        shown = stand_ins(node)
+        for stand_in in shown or ():
+            proto = graph.node.add(op_type=stand_in.op_type)
+            _connect(proto, stand_in.inputs, stand_in.outputs)
+            self._add_attributes(proto, stand_in.attributes)
+        if shown is not None:
+            return
+        proto = graph.node.add(op_type=node.op_type, domain=node.domain)
+        if node.domain == "" and not reads_as_newer(node.op_type, self._opset):
+            proto = self._in_function(node, proto)
+        _connect(proto, node.inputs, node.outputs)
+        self._add_attributes(proto, node.attributes.values())
+        for value in node.outputs if node.domain else ():
+            _declare(value, graph.value_info.add())
+
+    def _in_function(self, node: ir.Node, call: onnx.NodeProto) -> onnx.NodeProto:
+        """Make `call` the call of a function, which may have the opset of the model, and return the node inside."""
+        call.domain, call.op_type = _FUNCTIONS, f"{node.op_type}_{len(self.proto.functions)}"
+        function = self.proto.functions.add(domain=_FUNCTIONS, name=call.op_type)
+        function.opset_import.add(domain="", version=self._opset)
+        _connect(function, dict.fromkeys(filter(_name, node.inputs)), filter(_name, node.outputs))
+        _connect(call, function.input, function.output)
+        return function.node.add(op_type=node.op_type)
+
+    def _add_attributes(self, proto: onnx.NodeProto, attributes: Iterable[ir.Attr]) -> None:
+        for attribute in attributes:
             if attribute.type != ir.AttributeType.GRAPH:
                 ir.serde.serialize_attribute_into(proto.attribute.add(), attribute)
                 continue
@@ -135,6 +159,15 @@ class _Skeleton:
                 self.open[value.name or ""] = value
                 _declare(value, graph.input.add())
             self._add_body(attribute.as_graph(), graph)
+
+
+def _connect(proto: onnx.NodeProto | onnx.FunctionProto, inputs: Iterable[Operand], outputs: Iterable[Operand]) -> None:
+    proto.input.extend([_name(value) for value in inputs])
+    proto.output.extend([_name(value) for value in outputs])
+
+
+def _name(value: Operand) -> str:
+    return value if isinstance(value, str) else "" if value is None else value.name or ""
 
 
 def _is_settled(node: ir.Node) -> bool:

@@ -1,0 +1,186 @@
+"""How a model is written for ONNX's shape inference: as of one opset, and without operators that it has no rule for.
+
+As of opset 22 inference knows more than as of older ones: it follows integers, so that most computed shapes are found
+in one go, and it drops windows of pools that would start in the padding at the end, as onnxruntime does in all opsets.
+
+A stand-in is a few operators of ONNX whose outputs have the types and shapes of those they stand for, whatever they
+compute: `Identity` for a softmax with a bias, `Conv` for a fused convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from gossamer.model.node import FUSED
+
+MICROSOFT = "com.microsoft"
+
+OPSET = 22
+
+# fmt: off
+_SINCE = {
+    **dict.fromkeys(("ArgMax", "ArgMin", "AveragePool", "Conv", "ConvTranspose", "DepthToSpace", "Flatten", "Gather",
+                     "GlobalAveragePool", "GlobalMaxPool", "Identity", "If", "LRN", "LayerNormalization", "LogSoftmax", "Loop", "MatMul",
+                     "MaxPool", "Not", "Shape", "Size", "Softmax", "Softplus", "Softsign", "SpaceToDepth",
+                     "Transpose"), 1),
+    "LpPool": 2, "Concat": 4, "Reshape": 5,
+    **dict.fromkeys(("Abs", "Cast", "Ceil", "Clip", "Elu", "Exp", "Floor", "HardSigmoid", "InstanceNormalization",
+                     "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sqrt", "Tanh", "Tile"), 6),
+    **dict.fromkeys(("Add", "And", "Cos", "Div", "Equal", "Gemm", "Greater", "Less", "Mul", "Or", "PRelu", "Pow", "Sin",
+                     "Sub", "Xor"), 7),
+    **dict.fromkeys(("Expand", "Max", "Mean", "Min", "Sum"), 8),
+    **dict.fromkeys(("ConstantOfShape", "Erf", "Scan", "Where"), 9),
+    **dict.fromkeys(("Mod", "Slice", "ThresholdedRelu"), 10),
+    **dict.fromkeys(("CumSum", "GatherElements", "GatherND", "Pad", "Range", "Round", "ScatterElements",
+                     "ScatterND"), 11),
+    "Celu": 12, "HardSwish": 14, "Mish": 18,
+}
+"""From which opset on an operator is written as in `OPSET`, for all that its outputs' types and shapes depend on."""
+# fmt: on
+
+
+@lru_cache(maxsize=1024)
+def reads_as_newer(op_type: str, opset: int) -> bool:
+    """Whether an operator of ONNX's domain means the same in `opset` and in `OPSET`, types and shapes concerned."""
+    if opset >= _SINCE.get(op_type, OPSET):
+        return True
+    schemas = (onnx.defs.get_schema(op_type, version, "") for version in (opset, OPSET))
+    return len({schema.since_version for schema in schemas}) == 1
+
+
+Operand: TypeAlias = "ir.Value | str | None"
+"""A value of the model, the name of one that a stand-in makes for itself, or an omitted one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """One operator of ONNX, as of `OPSET`."""
+
+    op_type: str
+    inputs: Sequence[Operand]
+    outputs: Sequence[Operand]
+    attributes: Sequence[ir.Attr] = ()
+
+
+def stand_ins(node: ir.Node) -> Sequence[StandIn] | None:
+    """What to show inference for `node`; None where it is best shown itself.
+
+    Sources: ONNX's operator definitions, and onnxruntime's ContribOperators for the domain com.microsoft.
+    """
+    rule = _RULES.get((node.domain, node.op_type))
+    return None if rule is None else rule(node)
+
+
+_Rule: TypeAlias = "Callable[[ir.Node], Sequence[StandIn] | None]"
+
+
+def _like_first(node: ir.Node) -> Sequence[StandIn]:
+    """The first output is like the first input."""
+    return (StandIn("Identity", node.inputs[:1], node.outputs[:1]),)
+
+
+def _without_activation(op_type: str) -> _Rule:
+    """The operator without what is fused to it."""
+
+    def rule(node: ir.Node) -> Sequence[StandIn]:
+        kept = [value for name, value in node.attributes.items() if not name.startswith("activation")]
+        return (StandIn(op_type, node.inputs[:3], node.outputs, kept),)
+
+    return rule
+
+
+def _with_axes(node: ir.Node) -> Sequence[StandIn]:
+    """Axes as an input, which they became in opset 13: shapes are computed with these two."""
+    axes = node.attributes.get("axes")
+    if axes is None:
+        return (StandIn(node.op_type, node.inputs, node.outputs),)
+    name = f"{node.outputs[0].name}/axes"
+    constant = StandIn("Constant", (), (name,), (ir.AttrInt64s("value_ints", axes.as_ints()),))
+    return (constant, StandIn(node.op_type, (*node.inputs[:1], name), node.outputs))
+
+
+def _max_unpool(node: ir.Node) -> Sequence[StandIn] | None:
+    """The third input is the shape of the output."""
+    dtype = None if node.inputs[0] is None else node.inputs[0].dtype
+    if len(node.inputs) < 3 or node.inputs[2] is None or dtype is None:
+        return None
+    zero = ir.AttrTensor("value", ir.Tensor(np.zeros(1, dtype.numpy())))
+    return (StandIn("ConstantOfShape", node.inputs[2:], node.outputs, (zero,)),)
+
+
+def _skip_norm(node: ir.Node) -> Sequence[StandIn]:
+    """Outputs: the norm, its mean and 1 / deviation, and the sum of the inputs, like the norm."""
+    x, gamma = node.inputs[0], node.inputs[2]
+    norm = StandIn("LayerNormalization", (x, gamma), node.outputs[:3])
+    return (norm, StandIn("Identity", (x,), node.outputs[3:])) if len(node.outputs) > 3 else (norm,)
+
+
+def _rms_norm(node: ir.Node) -> Sequence[StandIn]:
+    """Outputs: the norm and 1 / rms."""
+    axis = [attribute for name, attribute in node.attributes.items() if name == "axis"]
+    y, scale = (*node.outputs, None)[:2]
+    return (StandIn("LayerNormalization", node.inputs[:2], (y, None, scale), axis),)
+
+
+def _matmul(node: ir.Node) -> Sequence[StandIn] | None:
+    """The operands transposed as it says, once their ranks are known."""
+    steps: list[StandIn] = []
+    operands: list[Operand] = []
+    for side, value in zip("AB", node.inputs, strict=False):
+        perm = _perm(node, side, value)
+        if perm is None:
+            return None
+        if perm == sorted(perm):
+            operands.append(value)
+            continue
+        operands.append(f"{node.outputs[0].name}/{side}")
+        steps.append(StandIn("Transpose", (value,), operands[-1:], (ir.AttrInt64s("perm", perm),)))
+    return (*steps, StandIn("MatMul", operands, node.outputs))
+
+
+def _perm(node: ir.Node, side: str, value: ir.Value | None) -> list[int] | None:
+    """transBatchA moves the first axis before the last two, transA swaps these then."""
+    if value is None or value.shape is None:
+        return None
+    axes = list(range(len(value.shape)))
+    if _flag(node, f"transBatch{side}"):
+        axes = [*axes[1:-1], 0, axes[-1]]
+    if _flag(node, f"trans{side}") and len(axes) > 1:
+        axes[-2:] = axes[:-3:-1]
+    return axes
+
+
+def _flag(node: ir.Node, name: str) -> bool:
+    attribute = node.attributes.get(name)
+    return attribute is not None and attribute.as_int() != 0
+
+
+_RULES: Mapping[tuple[str, str], _Rule] = {
+    (FUSED, "FusedConv"): _without_activation("Conv"),
+    (FUSED, "FusedConvTranspose"): _without_activation("ConvTranspose"),
+    ("", "SimplifiedLayerNormalization"): _rms_norm,
+    ("", "Squeeze"): _with_axes,
+    ("", "Unsqueeze"): _with_axes,
+    ("", "MaxUnpool"): _max_unpool,
+    ("", "GroupNormalization"): _like_first,
+    ("", "MeanVarianceNormalization"): _like_first,
+    (MICROSOFT, "FusedConv"): _without_activation("Conv"),
+    (MICROSOFT, "FusedGemm"): _without_activation("Gemm"),
+    (MICROSOFT, "FusedMatMul"): _matmul,
+    (MICROSOFT, "BiasGelu"): _like_first,
+    (MICROSOFT, "FastGelu"): _like_first,
+    (MICROSOFT, "Gelu"): _like_first,
+    (MICROSOFT, "QuickGelu"): _like_first,
+    (MICROSOFT, "BiasSoftmax"): _like_first,
+    (MICROSOFT, "RotaryEmbedding"): _like_first,
+    (MICROSOFT, "SimplifiedLayerNormalization"): _rms_norm,
+    (MICROSOFT, "SkipLayerNormalization"): _skip_norm,
+    (MICROSOFT, "SkipSimplifiedLayerNormalization"): _skip_norm,
+}

@@ -1,0 +1,138 @@
+"""Whole models in the interpreter, against onnxruntime: numbers, placement and memory."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import fetch
+import gossamer
+from feeds import random_feeds
+from random_weights import with_random_weights
+
+pytestmark = pytest.mark.interpreter
+
+PROVIDERS = [("CUDAExecutionProvider", {"device": "interpreter"}), "CPUExecutionProvider"]
+FLOOR = 1e-5
+"""Relative error that fp32 sums in another order make even where a model damps what goes in."""
+LAYERS = 16
+"""A nudge of 1e-6, some ten units in the last place, disturbs the inputs once. Rounding disturbs every layer's outputs by
+one or two units, and independent errors of n layers add up to √n of one: a hundred layers make about the nudge itself.
+The factor leaves room for layers whose errors are amplified more than the inputs' are."""
+ARENA_SLACK = 1.2
+
+UNKNOWN = "the shape of … is known only when the model runs"
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """How one model of models.json is run.
+
+    shapes: of inputs, where smaller ones than listed will do. values: inputs that random numbers do not suit. on_host:
+    (operator, why not on the GPU) → how many nodes; names in reasons are blanked.
+    """
+
+    name: str
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    values: Mapping[str, np.ndarray] = field(default_factory=dict)
+    weightless: bool = False
+    on_host: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def source(self, path: Path) -> bytes:
+        return with_random_weights(path) if self.weightless else path.read_bytes()
+
+    def feeds(self) -> dict[str, np.ndarray]:
+        return random_feeds(fetch.catalogue()[self.name], shapes=self.shapes) | dict(self.values)
+
+
+MODELS = (
+    WholeModel("spindle_detector_eeg"),
+    # Without the mask the model answers NaN on purpose.
+    WholeModel("caustic_carbons", values={"target_mask": np.ones((20, 6), bool)}),
+    WholeModel("magika"),
+    WholeModel("light_resnet50", weightless=True),
+    WholeModel("light_shufflenet", weightless=True),
+    WholeModel("light_squeezenet", weightless=True),
+    WholeModel("voicefilter_lite_int8"),
+    WholeModel("slanet_plus", shapes={"x": (1, 3, 96, 96)}),
+    WholeModel("ppocr_v4_det", shapes={"x": (1, 3, 96, 128)}),
+    WholeModel("ppocr_v4_rec", shapes={"x": (1, 3, 48, 160)}),
+    WholeModel("ppocr_v2_cls"),
+    WholeModel("silero_vad"),
+    WholeModel("surfaces_validity_tree"),
+    WholeModel("ppocr_v6_det_tiny", shapes={"x": (1, 3, 96, 128)}),
+    WholeModel("ppocr_v6_rec_tiny", shapes={"x": (1, 3, 48, 160)}),
+)
+
+
+def test_every_model_of_the_list_is_here() -> None:
+    assert sorted(model.name for model in MODELS) == sorted(fetch.catalogue())
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_whole_model(model: WholeModel, model_path: Callable[[str], Path], capfd: pytest.CaptureFixture[str]) -> None:
+    source, feeds = model.source(model_path(model.name)), model.feeds()
+    want, nudged = reference(source, feeds, nudge(feeds))
+    capfd.readouterr()
+    with gossamer.InferenceSession(source, providers=PROVIDERS) as session:
+        got = session.run(None, feeds)
+        program, placement = session.program(feeds), session.placement()
+    assert capfd.readouterr().err == ""
+    for one, right, moved in zip(got, want, nudged, strict=True):
+        assert_within_sensitivity(one, right, moved)
+    assert on_host(placement) == Counter(model.on_host)
+    assert program.arena_bytes <= ARENA_SLACK * program.lower_bound_bytes
+
+
+def reference(source: bytes, *many_feeds: Mapping[str, np.ndarray]) -> list[list[np.ndarray]]:
+    """onnxruntime's answers on the CPU to each of the feeds."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return [session.run(None, dict(feeds)) for feeds in many_feeds]
+
+
+def nudge(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inputs, floating-point ones moved by up to 1e-6 of their largest element."""
+    random = np.random.default_rng(1)
+
+    def moved(array: np.ndarray) -> np.ndarray:
+        if array.dtype.kind != "f" or not array.size:
+            return array
+        return array + (random.uniform(-1e-6, 1e-6, array.shape) * np.abs(array).max()).astype(array.dtype)
+
+    return {name: moved(array) for name, array in feeds.items()}
+
+
+def assert_within_sensitivity(got: np.ndarray, want: np.ndarray, nudged: np.ndarray) -> None:
+    """Integers are equal. Floats differ by no more than onnxruntime's own answers do when the inputs are nudged, times
+    LAYERS, or by FLOOR of the largest of them."""
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    if got.dtype.kind != "f":
+        np.testing.assert_array_equal(got, want)
+        return
+    assert np.isfinite(want).all()
+    largest, moves = np.abs(want).max(), np.abs(nudged - want).max()
+    error = np.abs(got.astype(np.float64) - want).max()
+    allowed = max(FLOOR * largest, LAYERS * moves)
+    print(f"MEASURE error {error:.2e} largest {largest:.2e} moves {moves:.2e} ratio {error/max(moves,1e-30):.2f} rel {error/largest:.2e}")
+    assert error <= allowed, f"error {error:.3g}, allowed {allowed:.3g} at values up to {largest:.3g}"
+
+
+def on_host(placement: Any) -> Counter[tuple[str, str]]:
+    return Counter(
+        (node.op_type, re.sub("'.*?'", "…", node.refusals[0][1]))
+        for node in placement
+        if node.provider == "CPUExecutionProvider"
+    )
