@@ -27,9 +27,9 @@ OPSET = 22
 # fmt: off
 _SINCE = {
     **dict.fromkeys(("ArgMax", "ArgMin", "AveragePool", "Conv", "ConvTranspose", "DepthToSpace", "Flatten", "Gather",
-                     "GlobalAveragePool", "GlobalMaxPool", "Identity", "If", "LRN", "LayerNormalization", "LogSoftmax", "Loop", "MatMul",
-                     "MaxPool", "Not", "Shape", "Size", "Softmax", "Softplus", "Softsign", "SpaceToDepth",
-                     "Transpose"), 1),
+                     "GlobalAveragePool", "GlobalMaxPool", "Identity", "If", "LRN", "LayerNormalization", "LogSoftmax",
+                     "Loop", "MatMul", "MaxPool", "Not", "Shape", "Size", "Softmax", "Softplus", "Softsign",
+                     "SpaceToDepth", "Transpose"), 1),
     "LpPool": 2, "Concat": 4, "Reshape": 5,
     **dict.fromkeys(("Abs", "Cast", "Ceil", "Clip", "Elu", "Exp", "Floor", "HardSigmoid", "InstanceNormalization",
                      "LeakyRelu", "Log", "Neg", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sqrt", "Tanh", "Tile"), 6),

@@ -28,6 +28,8 @@ def infer_shapes(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]] | 
     %y = Conv(%x, %w)      →      %y = Conv(%x, %w) : float32[1,64,112,112]
     ```
 
+    Inference sees the model as `model.stand_ins` writes it for it.
+
     input_shapes: static shapes of inputs of the main graph by name; without them, symbols in the declared shapes stay
     symbols. What inference does not find stays as it is: unknown, or (operators of other domains) as the file declares
     it. Weights are not given to it, only their types. Raises InvalidArgument for a name that is no input, or a shape
@@ -145,7 +147,8 @@ class _Skeleton:
         function.opset_import.add(domain="", version=self._opset)
         _connect(function, dict.fromkeys(filter(_name, node.inputs)), filter(_name, node.outputs))
         _connect(call, function.input, function.output)
-        return function.node.add(op_type=node.op_type)
+        inner: onnx.NodeProto = function.node.add(op_type=node.op_type)
+        return inner
 
     def _add_attributes(self, proto: onnx.NodeProto, attributes: Iterable[ir.Attr]) -> None:
         for attribute in attributes:
