@@ -9,7 +9,7 @@ import numpy as np
 
 from cases.convolution import Case, channels_last
 from cases.node_case import NodeCase
-from harness import tensor_type
+from harness import tensor_type, tolerance
 
 PADDED = {"pads": [1, 1, 1, 1]}
 
@@ -28,7 +28,8 @@ def nhwc(
     want = channels_last(case.want())
     return NodeCase(
         f"{op}-{name}", op, inputs, attributes, constants=[i for i in constants if inputs[i] is not None],
-        domain="com.microsoft", output_types=[(tensor_type(want), want.shape)], want=lambda: [want], rtol=1e-3,
+        domain="com.microsoft", output_types=[(tensor_type(want), want.shape)], want=lambda: [want],
+        rtol=tolerance(want.dtype.name, case.reduction),
     )  # fmt: skip
 
 

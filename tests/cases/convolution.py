@@ -351,6 +351,22 @@ CONTRIB = [
     for name, params in _CONTRIB
 ]
 
+_BOXED = (
+    Case("3x3", (3, 24, 9, 11), (40, 24, 3, 3), _RELU, "FusedConv", NHWC, residual=True),
+    Case(
+        "strides_dilations_pads",
+        (2, 24, 11, 13),
+        (16, 24, 3, 2),
+        {"pads": [1, 0, 2, 3], "strides": [3, 2], "dilations": [1, 2]},
+        domain=NHWC,
+    ),
+    Case("pointwise", (2, 40, 5, 7), (24, 40, 1, 1), {"activation": "relu"}, "FusedConv", NHWC, residual=True),
+    Case("pointwise_stride", (2, 40, 7, 6), (24, 40, 1, 1), {"strides": [2, 2]}, domain=NHWC),
+    Case("1d", (2, 24, 31), (8, 24, 5), {"pads": [2, 1], "strides": [3]}, domain=NHWC),
+)
+BOXED = [replace(case, dtype=dtype) for case in _BOXED for dtype in (np.float32, np.float16, BFLOAT16)]
+"""What the copy engine can fetch: whole 16 bytes of channels, in one group."""
+
 
 def typed(dtype: Any, names: Sequence[str]) -> list[Case]:
     return [replace(case, dtype=dtype) for case in (*PLAIN, *DEPTHWISE, *TRANSPOSED, *FUSED) if case.name in names]

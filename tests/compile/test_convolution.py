@@ -78,9 +78,9 @@ def test_the_largest_tiles_compile_within_shared_memory(
 ) -> None:
     """The pipeline is what `shared_bytes` counts; the epilogue's exchange has to fit as well."""
     target = Target.named(name)
-    offered = [t for _, t, _ in priced(Extents(10**5, 512, 64, 9), "float16", target)]
+    offered = [t for _, t in priced(Extents(10**5, 512, 64, 9), "float16", target)]
     assert max(t.block_m * t.block_n for t in offered) == tiles.block_m * tiles.block_n
-    monkeypatch.setattr(convolution, "choose_convolution_tiles", lambda *_: tiles)
+    monkeypatch.setattr(convolution, "choose_tiles", lambda *_: tiles)
     case = cases.Case(
         "large", (1, 128, 32, 32), (256, 128, 3, 3), RELU, "FusedConv", cases.NHWC, np.float16, residual=True
     )

@@ -9,6 +9,8 @@ import harness
 from cases import convolution as cases
 from gossamer.errors import UnsupportedModel
 from gossamer.kernels import convolution, convolution_geometry, convolution_transpose, depthwise
+from gossamer.kernels.convolution_boxes import BoxTiles
+from gossamer.kernels.convolution_geometry import Convolution
 from gossamer.kernels.depthwise import Patch
 from gossamer.kernels.gemm_tiles import Tiles
 from gossamer.program import Target
@@ -34,8 +36,9 @@ def test_reference_agrees_with_onnxruntime(case: cases.Case) -> None:
 
 
 def use_tiles(monkeypatch: pytest.MonkeyPatch, splits: int) -> None:
-    for module in (convolution, convolution_transpose):
-        monkeypatch.setattr(module, "choose_convolution_tiles", lambda *_: Tiles(64, 16, 32, 4, 1, splits=splits))
+    tiles = Tiles(64, 16, 32, 4, 1, splits=splits)
+    monkeypatch.setattr(convolution, "choose_tiles", lambda *_: tiles)
+    monkeypatch.setattr(convolution_transpose, "choose_convolution_tiles", lambda *_: tiles)
 
 
 SPLIT = [
@@ -149,3 +152,21 @@ def test_an_input_that_is_the_residual_too_is_not_overwritten() -> None:
         helper.make_model(graph, opset_imports=imports, ir_version=10), Target.named("interpreter")
     )
     assert [launch.inplace for launch in program.launches] == [()]
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+@pytest.mark.parametrize("box", [(2, 4, 4), (1, 1, 32)], ids=str)
+@pytest.mark.parametrize("case", cases.BOXED, ids=str)
+def test_boxes_give_the_same(
+    case: cases.Case, box: tuple[int, int, int], splits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Boxes that reach beyond the output in every direction, and more channels in the last block than there are."""
+
+    def choose(asked: Convolution, *_: object) -> BoxTiles:
+        return BoxTiles(box if asked.rank else (32, 1, 1), 16, 16, 4, 1, splits, persistent=splits == 1)
+
+    monkeypatch.setattr(convolution, "choose_tiles", choose)
+    model, _ = case.model()
+    (first, *_) = harness.kernels_of(model, "interpreter")
+    assert first.function == "convolution_boxes_kernel"
+    case.check("interpreter")

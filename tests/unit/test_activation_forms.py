@@ -102,10 +102,27 @@ def test_recognised(body, kind):
         "y = Div (one, c)",
         "y = Pow (c, half)",
         "t = Add (c, three) y = Clip (t, zero, six)",  # shifted
+        "y = Max (c, zero, one)",
     ],
 )
 def test_not_recognised(body):
     assert found(body) is None
+
+
+def test_a_constant_with_more_axes_broadcasts():
+    model = load(parse("g (float[2] x) => (float[1,2] y) <float[1,1] zero = {0.0}> { c = Identity (x) y = Max (c, zero) }"))
+    infer_shapes(model)
+    assert activation_after(model.graph[0].outputs[0]) is None
+
+
+def test_forms_that_differ_in_attributes_or_constants_alone_are_told_apart():
+    """What was found before is remembered by form."""
+    assert found("y = LeakyRelu <alpha = 0.25> (c)") == Activation("leaky_relu", (0.25,))
+    assert found("y = LeakyRelu <alpha = 0.75> (c)") == Activation("leaky_relu", (0.75,))
+    assert found("y = PRelu (c, half)") == Activation("leaky_relu", (0.5,))
+    assert found("y = PRelu (c, three)") == Activation("leaky_relu", (3.0,))
+    assert found("s = Sigmoid (c) y = Mul (s, c)") == Activation("silu", (1.0,))
+    assert found("s = Sigmoid (c) y = Mul (s, one)") == Activation("sigmoid")
 
 
 def test_clip_with_attributes():

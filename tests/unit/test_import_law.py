@@ -29,6 +29,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("compiler",),
     ("session",),
     ("cli",),
+    ("__main__",),
+    ("__main__",),
     ("gossamer",),  # the package itself, which names what is public
 )
 """A module imports only from its own part and from layers before it."""

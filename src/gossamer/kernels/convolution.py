@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from gossamer.kernels.convolution_boxes import BoxTiles, choose_tiles, convolve_boxes
 from gossamer.kernels.convolution_epilogue import Epilogue, epilogue_of
-from gossamer.kernels.convolution_gemm import convolve, extents_of, padded_channels
+from gossamer.kernels.convolution_gemm import convolve, padded_channels
 from gossamer.kernels.convolution_geometry import Convolution, convolution_of
-from gossamer.kernels.convolution_tiles import choose_convolution_tiles
+from gossamer.kernels.convolution_tiles import extents_of
 from gossamer.kernels.convolution_weights import Packing, packed_filters
 from gossamer.kernels.depthwise import convolve_depthwise
 from gossamer.kernels.gemm_tiles import Tiles
@@ -49,8 +50,8 @@ def lower_nhwc_fused_conv(node: Node, target: Target) -> Lowered:
 def lower_nhwc_conv(node: Node, target: Target) -> Lowered:
     """com.microsoft::NhwcConv (-1), with filters M, spatial…, C / group.
 
-    So they are in onnxruntime's CUDA kernel and in the models that its tools make (`fusion_nhwc_conv`); the schema's text
-    is a copy of Conv's.
+    So they are in onnxruntime's CUDA kernel and in the models that its tools make (`fusion_nhwc_conv`); the schema's
+    text is a copy of Conv's.
     """
     filters = node.inputs[1]
     assert filters is not None
@@ -102,12 +103,14 @@ def _convolve(
     convolution: Convolution,
     epilogue: Epilogue,
     filters: Buffer,
-    tiles: Tiles | None = None,
+    tiles: Tiles | BoxTiles | None = None,
 ) -> tuple[Call, ...]:
     extents = extents_of(convolution)
-    tiles = tiles or choose_convolution_tiles(extents, node.x.dtype, target)
+    tiles = tiles or choose_tiles(convolution, node.x.dtype, target)
     per_tap, row = padded_channels(extents, tiles.block_k)
     taps = Packing.plain(extents.taps)
     packing = Packing(extents.groups, extents.channels, extents.outputs, extents.taps, taps, per_tap, row)
     packed, packing_calls = packed_filters(node, filters, packing, target)
+    if isinstance(tiles, BoxTiles):
+        return packing_calls + convolve_boxes(node, target, convolution, epilogue, tiles, packed)
     return packing_calls + convolve(node, target, convolution, epilogue, tiles, packed)

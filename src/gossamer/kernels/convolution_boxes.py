@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 from math import prod
-from typing import Any
 
 import triton
 import triton.language as tl
@@ -20,7 +19,16 @@ import triton.language as tl
 from gossamer.kernels.activations import activate
 from gossamer.kernels.convolution_epilogue import Epilogue, add_partial_sums
 from gossamer.kernels.convolution_geometry import Activations, Convolution
-from gossamer.kernels.convolution_tiles import Shape, cycles, extents_of, second_launch, shape_of, split_counts
+from gossamer.kernels.convolution_tiles import (
+    Shape,
+    choose_convolution_tiles,
+    cycles,
+    extents_of,
+    priced,
+    second_launch,
+    shape_of,
+    split_counts,
+)
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.gemm import multiply_tiles
 from gossamer.kernels.gemm_tiles import Tiles, uses_tensor_cores
@@ -28,8 +36,6 @@ from gossamer.kernels.launch import Boxes, launch
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Target, dtype_of
 
-BOX_STEP = 40
-"""Cycles of a step that neither the tensor cores nor memory account for: a barrier."""
 LONGEST_SIDE = 256
 """Elements that one copy may span along a dimension, those it skips included."""
 LARGEST_GAP = 8
@@ -49,7 +55,7 @@ def convolution_boxes_kernel(
     KIND: tl.constexpr, MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, SPLIT: tl.constexpr, PERSISTENT: tl.constexpr,
     BOX: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """y[n,p,q,k] = KIND(Σ over r, s, c of x[n, p·stride − pad + r·dilation, …, c] · w[k, (r,s,c)] + bias[k] + z[n,p,q,k])
+    """y[n,p,q,k] = KIND(Σ over r, s, c of x[n, window(p,r), window(q,s), c] · w[k, (r,s,c)] + bias[k] + z[n,p,q,k])
 
     Filters are packed (`convolution_weights`). BOX: images, rows and columns of a tile of y. A program does every
     tile whose number is its own modulo their count. With SPLIT, image s · split_images + n of y is the plain sum over
@@ -108,7 +114,7 @@ class BoxTiles:
         return prod(self.box)
 
     @property
-    def flat(self) -> Tiles:
+    def plain(self) -> Tiles:
         """The tiles of the matrix product that this is."""
         return Tiles(self.block_m, self.block_n, self.block_k, self.num_warps, self.num_stages, self.splits)
 
@@ -117,9 +123,9 @@ class BoxTiles:
         _, rows, columns = convolution.y.extents
         return cdiv(convolution.batch, self.box[0]), cdiv(rows, self.box[1]), cdiv(columns, self.box[2])
 
-    def programs(self, convolution: Convolution) -> int:
-        """Tiles, times splits."""
-        return prod(self.boxes(convolution)) * cdiv(convolution.outputs, self.block_n) * self.splits
+    def count(self, convolution: Convolution) -> int:
+        """How many tiles y has."""
+        return prod(self.boxes(convolution)) * cdiv(convolution.outputs, self.block_n)
 
 
 # block_k counts 16-bit elements: a row of it is the 128 bytes that shared memory's banks are swizzled over.
@@ -154,6 +160,16 @@ def takes_boxes(convolution: Convolution, dtype: str, target: Target) -> bool:
     )
 
 
+@lru_cache(maxsize=4096)
+def choose_tiles(convolution: Convolution, dtype: str, target: Target) -> Tiles | BoxTiles:
+    """How to compute a convolution on `target`."""
+    extents = extents_of(convolution)
+    if target.interpreted:
+        return choose_convolution_tiles(extents, dtype, target)
+    candidates = chain(priced(extents, dtype, target), priced_boxes(convolution, dtype, target))
+    return min(candidates, key=lambda candidate: candidate[0])[1]
+
+
 def priced_boxes(convolution: Convolution, dtype: str, target: Target) -> Iterator[tuple[float, BoxTiles]]:
     """Every candidate as (estimated cycles, tiles), as `convolution_tiles.priced` gives those without boxes."""
     if not takes_boxes(convolution, dtype, target):
@@ -166,7 +182,7 @@ def priced_boxes(convolution: Convolution, dtype: str, target: Target) -> Iterat
         if box is None or plain.block_m > most_rows or plain.block_n > most_columns:
             continue
         tiles = BoxTiles(box, plain.block_n, plain.block_k, plain.num_warps, plain.num_stages)
-        steps, programs = extents.steps(plain.block_k), tiles.programs(convolution)
+        steps, programs = extents.steps(plain.block_k), tiles.count(convolution)
         cost = cycles(shape, programs, steps, itemsize, target)
         yield cost, tiles
         if programs > shape.resident * target.sm_count:
@@ -181,7 +197,7 @@ def _shapes(dtype: str, target: Target, most_k: int) -> tuple[Shape, ...]:
     itemsize = dtype_of(dtype).itemsize
     fitting = (replace(tiles, block_k=min(tiles.block_k * 2 // itemsize, most_k)) for tiles in BOX_TILES)
     return tuple(
-        shape_of(tiles, dtype, target, step=BOX_STEP, gathered=0)
+        shape_of(tiles, dtype, target, boxes=True)
         for tiles in fitting
         if tiles.shared_bytes(itemsize) <= target.shared_bytes
     )
@@ -216,7 +232,7 @@ def convolve_boxes(
     size = images * (y.size // convolution.batch)
     sums = node.temporary((tiles.splits, size), "float32") if tiles.splits > 1 else y
     here = epilogue if tiles.splits == 1 else Epilogue()
-    n_tiles, (_, box_rows, box_columns) = tiles.programs(convolution) // tiles.splits, tiles.boxes(convolution)
+    n_tiles, (_, box_rows, box_columns) = tiles.count(convolution), tiles.boxes(convolution)
     count = min(n_tiles, _held(tiles, x.dtype, target)) if tiles.persistent else n_tiles
     arguments = here.arguments()
     residual = arguments.pop("z_ptr")
@@ -263,7 +279,7 @@ def convolve_boxes(
 
 def _held(tiles: BoxTiles, dtype: str, target: Target) -> int:
     """Programs that the device holds at a time."""
-    return target.sm_count * shape_of(tiles.flat, dtype, target, step=BOX_STEP, gathered=0).resident
+    return target.sm_count * shape_of(tiles.plain, dtype, target, boxes=True).resident
 
 
 def _boxes(

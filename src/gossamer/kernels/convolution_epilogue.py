@@ -34,7 +34,7 @@ CONTRIB_ACTIVATIONS = {
 
 @triton.jit
 def split_k_epilogue_kernel(
-    partial_ptr, bias_ptr, z_ptr, y_ptr, size, n_channels, channel_stride, alpha, beta,
+    partial_ptr, bias_ptr, z_ptr, y_ptr, size, split_stride, n_channels, channel_stride, alpha, beta,
     KIND: tl.constexpr, SPLITS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y[i] = KIND(Σₛ partial[s, i] + bias[i / channel_stride mod n_channels] + z[i]; alpha, beta)."""
@@ -44,7 +44,7 @@ def split_k_epilogue_kernel(
     mask = at < size
     acc = tl.zeros((BLOCK,), partial_ptr.dtype.element_ty)
     for split in tl.static_range(SPLITS):
-        acc += tl.load(partial_ptr + split * size.to(tl.int64) + at, mask=mask, other=0.0)
+        acc += tl.load(partial_ptr + split * split_stride.to(tl.int64) + at, mask=mask, other=0.0)
     acc = finish(acc, at // channel_stride % n_channels, mask, at, mask, bias_ptr, z_ptr, alpha, beta, KIND)
     tl.store(y_ptr + at, acc.to(y_ptr.dtype.element_ty), mask=mask)
 
@@ -88,7 +88,7 @@ def epilogue_of(node: Node) -> Epilogue | Refusal:
 def add_partial_sums(
     partial: Buffer, splits: int, epilogue: Epilogue, y: Buffer, layout: Activations, target: Target
 ) -> Launch:
-    """partial[splits, …y's shape] → y, with the epilogue. layout: y's."""
+    """partial[splits, at least as much as y] → y, with the epilogue. layout: y's."""
     block = 65536 if target.interpreted else 512 if y.size < 2048 * target.sm_count else 2048
     return launch(
         split_k_epilogue_kernel,
@@ -98,6 +98,7 @@ def add_partial_sums(
         partial_ptr=partial,
         y_ptr=y,
         size=y.size,
+        split_stride=partial.size // splits,
         n_channels=layout.channels,
         channel_stride=layout.channel_stride,
         **epilogue.arguments(),

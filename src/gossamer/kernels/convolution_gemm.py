@@ -16,7 +16,7 @@ import triton.language as tl
 from gossamer.kernels.convolution_epilogue import Epilogue, add_partial_sums
 from gossamer.kernels.convolution_geometry import Convolution
 from gossamer.kernels.convolution_pixels import finish, pixel_coordinates, pixel_offset
-from gossamer.kernels.convolution_tiles import Extents
+from gossamer.kernels.convolution_tiles import Extents, extents_of
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.gemm import multiply_tiles
 from gossamer.kernels.gemm_tiles import Tiles
@@ -147,12 +147,6 @@ class Phases:
     cells: tuple[int, int, int]
     strides: tuple[int, int, int]
     table: Buffer
-
-
-def extents_of(convolution: Convolution) -> Extents:
-    """What the choice of tiles depends on."""
-    window = convolution.window
-    return Extents(convolution.pixels, convolution.outputs, convolution.channels, window.taps, convolution.groups)
 
 
 def padded_channels(extents: Extents, block_k: int) -> tuple[int, int]:

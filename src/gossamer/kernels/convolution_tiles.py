@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import hypot
 
+from gossamer.kernels.convolution_geometry import Convolution
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.gemm_tiles import Tiles, uses_tensor_cores
 from gossamer.program import Target, dtype_of
@@ -24,6 +25,8 @@ PROLOGUE = 300
 """Cycles a program spends outside its loop, besides writing its tile: coordinates, filling the pipeline."""
 STEP = 120
 """Cycles of a step that neither the tensor cores nor memory account for: barriers, window arithmetic."""
+BOX_STEP = 40
+"""The same where the copy engine fetches the operands."""
 SECOND_LAUNCH = 2200
 """Cycles of the launch that adds partial sums, besides its traffic."""
 L2_BYTES = 33
@@ -97,33 +100,46 @@ class Shape:
     resident: int
 
 
+def extents_of(convolution: Convolution) -> Extents:
+    """What the choice of tiles depends on."""
+    window = convolution.window
+    return Extents(convolution.pixels, convolution.outputs, convolution.channels, window.taps, convolution.groups)
+
+
 @lru_cache(maxsize=4096)
 def choose_convolution_tiles(extents: Extents, dtype: str, target: Target) -> Tiles:
     """The tiles for a convolution of `extents` on `target`."""
     if target.interpreted:
         return _interpreter_tiles(extents)
-    _, tiles, splits = min(priced(extents, dtype, target), key=lambda candidate: candidate[0])
-    return replace(tiles, splits=splits)
+    return min(priced(extents, dtype, target), key=lambda candidate: candidate[0])[1]
 
 
-def priced(extents: Extents, dtype: str, target: Target) -> Iterator[tuple[float, Tiles, int]]:
-    """Every candidate as (estimated cycles, tiles, splits): all tiles that fit `target`'s shared memory, each unsplit
-    and with K split until the device is full. This runs for every new shape of an input, so it does nothing twice."""
+def priced(extents: Extents, dtype: str, target: Target) -> Iterator[tuple[float, Tiles]]:
+    """Every candidate as (estimated cycles, tiles): all that fit `target`'s shared memory, each unsplit and with K
+    split until the device is full. This runs for every new shape of an input, so it does nothing twice."""
     itemsize = dtype_of(dtype).itemsize
     most_rows, most_columns = power_of_two(extents.pixels, least=16), power_of_two(extents.outputs, least=32)
-    second_traffic = 8 * extents.pixels * extents.outputs * extents.groups / (L2_BYTES * target.sm_count)
     for shape in _shapes(dtype, target, power_of_two(extents.reduction, least=16), extents.flat):
         tiles = shape.tiles
         if tiles.block_m > most_rows or tiles.block_n > most_columns:
             continue  # one of half the size does
         steps, programs = extents.steps(tiles.block_k), tiles.programs(extents.pixels, extents.outputs, extents.groups)
-        yield cycles(shape, programs, steps, itemsize, target), tiles, 1
-        most = min(MAX_SPLITS, steps // 2)
-        fill = target.sm_count // max(1, programs)
-        for splits in {min(most, fill), min(most, 2 * fill), min(most, 3 * fill), min(most, 4)}:
-            if splits > 1:
-                second = SECOND_LAUNCH + second_traffic * splits
-                yield cycles(shape, programs * splits, cdiv(steps, splits), 4, target) + second, tiles, splits
+        yield cycles(shape, programs, steps, itemsize, target), tiles
+        for splits in split_counts(programs, steps, target):
+            first = cycles(shape, programs * splits, cdiv(steps, splits), 4, target)
+            yield first + second_launch(extents, splits, target), replace(tiles, splits=splits)
+
+
+def split_counts(programs: int, steps: int, target: Target) -> set[int]:
+    """Into how many parts K may be cut: until the device is full one to three times, and a few for certain."""
+    most, fill = min(MAX_SPLITS, steps // 2), target.sm_count // max(1, programs)
+    return {splits for splits in (min(most, wanted) for wanted in (fill, 2 * fill, 3 * fill, 4)) if splits > 1}
+
+
+def second_launch(extents: Extents, splits: int, target: Target) -> float:
+    """Cycles of adding up partial sums, which are written and read."""
+    traffic = 8 * extents.pixels * extents.outputs * extents.groups * splits
+    return SECOND_LAUNCH + traffic / (L2_BYTES * target.sm_count)
 
 
 def cycles(shape: Shape, programs: int, steps: int, itemsize: int, target: Target) -> float:
@@ -145,20 +161,23 @@ def _shapes(dtype: str, target: Target, most_k: int, flat: bool) -> tuple[Shape,
         block_k = tiles.block_k * 2 // itemsize if on_tensor_cores else tiles.block_k
         tiles = replace(tiles, block_k=min(block_k, most_k))  # noqa: PLW2901
         if tiles.shared_bytes(itemsize) <= target.shared_bytes:
-            shapes.append(_shape(tiles, dtype, itemsize, target, flat))
+            shapes.append(shape_of(tiles, dtype, target, flat=flat))
     return tuple(shapes)
 
 
-def _shape(tiles: Tiles, dtype: str, itemsize: int, target: Target, flat: bool) -> Shape:
+def shape_of(tiles: Tiles, dtype: str, target: Target, *, flat: bool = False, boxes: bool = False) -> Shape:
+    """What tiles cost. flat: K runs across taps. boxes: the copy engine fetches operands, not threads."""
+    itemsize = dtype_of(dtype).itemsize
     multiply = tiles.block_m * tiles.block_n * tiles.block_k / _rate(tiles, dtype, target)
     moved = (tiles.block_m + tiles.block_n) * tiles.block_k * itemsize
     # Sixteen bytes take about eight instructions; elements gathered one by one, seventeen each.
-    issue = (tiles.block_m * tiles.block_k * 17 if flat else moved / 2) / ISSUE
+    issue = 0 if boxes else (tiles.block_m * tiles.block_k * 17 if flat else moved / 2) / ISSUE
+    step = BOX_STEP if boxes else STEP
     # Loads narrower than four bytes are not prefetched.
     latency = LATENCY if flat else LATENCY / max(1, tiles.num_stages - 1)
-    shared = max(multiply, moved / L2_BYTES, issue) + STEP / 2
+    shared = max(multiply, moved / L2_BYTES, issue) + step / 2
     writing = tiles.block_m * tiles.block_n / WRITTEN_BYTES
-    return Shape(tiles, shared, latency + STEP, writing, _resident(tiles, itemsize, target))
+    return Shape(tiles, shared, latency + step, writing, _resident(tiles, itemsize, target))
 
 
 def _resident(tiles: Tiles, itemsize: int, target: Target) -> int:

@@ -19,9 +19,9 @@ import numpy as np
 
 from gossamer.kernels.convolution import refused
 from gossamer.kernels.convolution_epilogue import epilogue_of
-from gossamer.kernels.convolution_gemm import Phases, convolve, extents_of, padded_channels
+from gossamer.kernels.convolution_gemm import Phases, convolve, padded_channels
 from gossamer.kernels.convolution_geometry import Activations, Convolution, Triple, Window, triple
-from gossamer.kernels.convolution_tiles import choose_convolution_tiles
+from gossamer.kernels.convolution_tiles import choose_convolution_tiles, extents_of
 from gossamer.kernels.convolution_weights import Packing, packed_filters
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.registry import Lowered, lowers

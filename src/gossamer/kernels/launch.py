@@ -48,6 +48,7 @@ class Boxes:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
+    gaps: tuple[int, ...] = ()
 
 
 Value: TypeAlias = "Buffer | Address | Boxes | int | float | tuple[Value, ...] | None"
@@ -146,7 +147,7 @@ def _pass_boxes(value: Boxes, touched: Touched) -> Passed:
     buffer = value.buffer
     touched[buffer.name] = None
     kind = f"tensordesc<{TRITON_TYPES[buffer.dtype]}{list(value.box)}>"
-    return kind, TensorMap(buffer.name, buffer.dtype, value.shape, value.strides, value.box)
+    return kind, TensorMap(buffer.name, buffer.dtype, value.shape, value.strides, value.box, value.gaps)
 
 
 def _pass_tuple(value: tuple[Value, ...], touched: Touched) -> Passed:

@@ -317,13 +317,12 @@ class Skip:
     by: str = "rows"
 
     def arguments(self, geometry: Geometry, parameters: Parameters) -> dict[str, Any]:
-        images = geometry.rows // parameters.groups
-        period = geometry.steps if self.by == "rows" else images
+        repeats = {"rows": geometry.steps, "image": geometry.rows // parameters.groups}
         return {
             "skip_ptr": self.skip,
             "bias_ptr": self.bias,
             "sum_ptr": self.total,
-            "skip_period": self.skip.size // period if self.skip is not None else 1,
+            "skip_period": 1 if self.skip is None or self.by == "same" else self.skip.size // repeats[self.by],
             "SKIP": self.by,
         }
 

@@ -61,7 +61,10 @@ def lower_layer_norm(node: Node, target: Target) -> Lowered:
 @lowers("SimplifiedLayerNormalization")
 @lowers("SimplifiedLayerNormalization", domain=MICROSOFT)
 def lower_rms_norm(node: Node, target: Target) -> Lowered:
-    """RMSNormalization-23; onnxruntime's SimplifiedLayerNormalization with its output of 1 / rms; ours, scale optional."""
+    """RMSNormalization-23; onnxruntime's SimplifiedLayerNormalization with its output of 1 / rms.
+
+    Ours has an optional scale, and any float type for each input and output.
+    """
     geometry = _trailing_rows(node)
     parameters = _per_step(node.input(1), None, geometry.steps)
     if isinstance(parameters, Refusal):
@@ -76,7 +79,7 @@ def lower_rms_norm(node: Node, target: Target) -> Lowered:
 def lower_skip_layer_norm(node: Node, target: Target) -> Lowered:
     """com.microsoft SkipLayerNormalization (x, skip, gamma, beta, bias) and its RMS form (x, skip, gamma, bias).
 
-    Outputs: the norm of x + skip + bias, its mean, 1 / deviation, and the sum. Ours have any rank and any float type for
+    Outputs: the norm of x + skip + bias, its mean, 1 / deviation, and the sum. Ours have any rank, any float type for
     each input and output, and gamma is optional.
     """
     simplified = node.op_type == "SkipSimplifiedLayerNormalization"

@@ -33,13 +33,15 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A TMA descriptor over a buffer. shape, strides: in elements, the last stride is 1. box: what one copy moves."""
+    """A TMA descriptor over a buffer. shape, strides: in elements, the last stride is 1. box: what one copy moves.
+    gaps: from one element that it takes to the next along each dimension, where these are not all one."""
 
     buffer: str
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     box: tuple[int, ...]
+    gaps: tuple[int, ...] = ()
 
 
 Argument: TypeAlias = "Pointer | TensorMap | int | float | tuple[Argument, ...]"

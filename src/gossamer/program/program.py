@@ -89,6 +89,7 @@ def _argument(argument: Argument) -> str:
         case Pointer():
             return argument.buffer + (f"+{argument.offset}" if argument.offset else "")
         case TensorMap():
-            return f"map({argument.buffer}, {list(argument.shape)}, box {list(argument.box)})"
+            gaps = f" of every {list(argument.gaps)}" if argument.gaps else ""
+            return f"map({argument.buffer}, {list(argument.shape)}, box {list(argument.box)}{gaps})"
         case _:
             return repr(argument)

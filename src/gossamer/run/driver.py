@@ -107,7 +107,7 @@ class Device:
     @property
     def name(self) -> str:
         text: bytes = call("cuDeviceGetName", 256, self.handle)
-        return text.rstrip(b"\0").decode()
+        return text.split(b"\0")[0].decode()
 
     def attribute(self, name: str) -> int:
         """A device attribute by the end of its name: `MULTIPROCESSOR_COUNT`."""

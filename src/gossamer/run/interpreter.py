@@ -195,11 +195,37 @@ def _value(argument: Argument, type_name: TypeName, memory: Memory) -> Any:
     if isinstance(argument, Pointer):
         return _HostPointer(memory.address(argument.buffer) + argument.offset, _element_type(type_name))
     if isinstance(argument, TensorMap):
-        from triton.tools.tensor_descriptor import TensorDescriptor
-
-        base = _HostPointer(memory.address(argument.buffer), _element_type(type_name))
-        return TensorDescriptor(base, list(argument.shape), list(argument.strides), list(argument.box))
+        return _descriptor(argument, _HostPointer(memory.address(argument.buffer), _element_type(type_name)))
     return argument
+
+
+def _descriptor(what: TensorMap, base: _HostPointer) -> Any:
+    """A TMA descriptor as interpreted kernels see it. Triton's own have no gaps between the elements they take."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    class Gapped(interpreter.TensorDescHandle):  # type: ignore[misc, unused-ignore]  # Triton is not typed
+        """Spans the gaps as well, and leaves out what lies in them."""
+
+        def materialize_pointers(self, offsets: Any) -> Any:
+            taken = tuple(slice(None, None, gap) for gap in what.gaps)
+            pointers, inside = super().materialize_pointers(offsets)
+            pointers.data = pointers.data[taken]
+            if isinstance(inside, np.ndarray):  # Triton 3.6
+                return pointers, inside[taken]
+            inside.data = inside.data[taken]
+            return pointers, inside
+
+    wrapped = interpreter._implicit_cvt
+    *strides, _ = map(wrapped, what.strides)
+    descriptor = interpreter.interpreter_semantic.make_tensor_descriptor(
+        wrapped(base), [*map(wrapped, what.shape)], [*strides, tl.constexpr(1)], [*map(tl.constexpr, what.box)], "zero"
+    )
+    if what.gaps:
+        plain = descriptor.handle
+        spans = [extent * gap for extent, gap in zip(what.box, what.gaps, strict=True)]
+        descriptor.handle = Gapped(plain.base, plain.shape, plain.strides, spans, plain.padding)
+    return descriptor
 
 
 def _element_type(type_name: TypeName) -> str:

@@ -116,18 +116,19 @@ def _parameter(argument: Argument, type_name: TypeName, address_of: AddressOf, l
 
 def encode_tensor_map(what: TensorMap, address: int, layout: TensorMapLayout) -> Any:
     """The driver's TMA descriptor; sizes and strides innermost first, strides in bytes, without the innermost."""
-    enum = driver.constant
+    enum, long, word = driver.constant, driver.constant("cuuint64_t"), driver.constant("cuuint32_t")
     rank = len(what.shape)
-    element = layout.element_size
+    gaps = what.gaps or (1,) * rank
+    spans = [extent * gap for extent, gap in zip(layout.box, gaps, strict=True)]
     return driver.call(
         "cuTensorMapEncodeTiled",
         enum(f"CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_MAP_TYPES[what.dtype]}"),
         rank,
         address,
-        list(reversed(what.shape)),
-        [stride * element for stride in reversed(what.strides[:-1])],
-        list(reversed(layout.box)),
-        [1] * rank,
+        [long(extent) for extent in reversed(what.shape)],
+        [long(stride * layout.element_size) for stride in reversed(what.strides[:-1])],
+        [word(span) for span in reversed(spans)],
+        [word(gap) for gap in reversed(gaps)],
         enum("CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE"),
         enum("CUtensorMapSwizzle")(layout.swizzle),
         enum("CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B"),

@@ -115,3 +115,33 @@ def test_kept_in_float64_when_a_parameter_would_be_rounded():
 def test_kept_where_there_is_no_kernel():
     source = "g (float[1,1,2,2,2,2] x, float[1,1,1,1,1,1] w) => (float[1,1,2,2,2,2] y) { c = Conv (x, w) y = Relu (c) }"
     unchanged(parse(source), conv_epilogue)
+
+
+def test_activations_need_no_sizes_but_additions_do(text):
+    source = """g (float[N,4,H,W] x, float[4,4,1,1] w, float[N,4,H,W] z) => (float[N,4,H,W] y) <float zero = {0.0}> {
+        a = Conv (x, w) b = Relu (a) p = MaxPool <kernel_shape = [3,3]> (b) c = Conv (p, w) d = Max (c, zero)
+        e = Conv (x, w) f = Add (e, z) y = Sigmoid (f) }"""
+    model = load(parse(source))
+    infer_shapes(model)
+    assert conv_epilogue(model)
+    assert not conv_epilogue(model)
+    assert [line.split(" : ")[0] for line in to_text(model).splitlines() if "Conv" in line] == [
+        '  %b = gossamer::FusedConv[activation="relu"](%x, %w)',
+        '  %d = gossamer::FusedConv[activation="relu"](%p, %w)',
+        "  %e = Conv(%x, %w)",
+    ]
+
+
+def test_kept_where_the_shape_may_depend_on_data():
+    """Such a convolution is onnxruntime's, which knows no operator of ours."""
+    graph = "g (float[1,4,9,9] x, float[4,4,1,1] w, int64[4] s) => (float[a,4,b,c] y)"
+    unchanged(parse(f"{graph} {{ r = Reshape (x, s) c = Conv (r, w) y = Relu (c) }}"), conv_epilogue)
+
+
+def test_kept_in_the_body_of_a_loop():
+    unchanged(
+        parse("""g (float[1,4,5,5] x, float[4,4,1,1] w, int64 n) => (float[1,4,5,5] y) {
+          y = Loop (n, , x) <body = b (int64 i, bool k, float[1,4,5,5] h) => (bool l, float[1,4,5,5] r) {
+            l = Identity (k) c = Conv (h, w) r = Relu (c) }> }"""),
+        conv_epilogue,
+    )

@@ -52,36 +52,59 @@ def attention_pattern(model: ir.Model) -> bool:
 
 
 @dataclass(slots=True)
-class _Scores:
-    """What becomes of Q · Kᵀ before the softmax. nodes: in order, the product first."""
+class _Mask:
+    """What hides or biases scores: a value that broadcasts to scores of `shape`. inverted: true where they are hidden."""
 
-    scale: float = 1.0
-    bias: ir.Value | None = None
-    mask: ir.Value | None = None
-    inverted: bool = False
+    value: ir.Value
+    shape: tuple[int, ...]
     fill: float = -math.inf
-    nodes: list[ir.Node] = field(default_factory=list)
+    inverted: bool = False
 
 
 @dataclass(slots=True)
-class _Operand:
-    trace: Trace
-    factor: float = 1.0
+class _Scores:
+    """What becomes of Q · Kᵀ up to the second product. nodes: in order, from the first product on."""
+
+    nodes: list[ir.Node]
+    scale: float = 1.0
+    bias: _Mask | None = None
+    mask: _Mask | None = None
+    heads: tuple[int, int] | None = None
+    zero_empty: bool = False
+
+    @property
+    def masked(self) -> bool:
+        return self.bias is not None or self.mask is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """batch … as in gossamer::FusedAttention's attribute `shape`, without kv_heads."""
+
+    batch: int
+    heads: int
+    queries: int
+    keys: int
 
 
 def _fuse_around(model: ir.Model, softmax: ir.Node) -> bool:
-    shape = static_shape(softmax.inputs[0])
-    if shape is None or len(shape) not in (3, 4) or 0 in shape or _softmax_axis(model, softmax, len(shape)) != len(shape) - 1:
+    scores = _scores_before(model, softmax)
+    if scores is None or not _follow(scores):
         return False
-    scores = _scores_before(softmax)
-    after = _after(softmax)
-    if scores is None or after is None:
-        return False
-    nodes, values, zero_empty = after
-    product = scores.nodes[0]
-    if product.inputs[0].dtype not in _TYPES or product.inputs[0].dtype != values.dtype:
-        return False
-    q, k, v = _query(product.inputs[0]), _query(product.inputs[1], keys=True), _query(values)
+    first, last = scores.nodes[0], scores.nodes[-1]
+    q, k, v = _traced(first.inputs[0]), _traced(first.inputs[1], turned=True), _traced(last.inputs[1])
     if q is None or k is None or v is None:
         return False
-    return _replace(model, shape, scores, [*scores.nodes, softmax, *nodes], (q, k, v), zero_empty)
+    shape = _common_shape(scores, q.view)
+    layouts = None if shape is None else _Layouts.of(shape, q.view, k.view, v.view)
+    if shape is None or layouts is None:
+        return False
+    attributes, planes = _mask_attributes(model, scores, shape)
+    if planes is None:
+        return False
+    for operand in (q, k):
+        scores.scale *= _factor(operand)
+    dims = (shape.batch, shape.heads, shape.queries, layouts.v_size)
+    y_view = _take_output(scores, dims)
+    v_factor = _factor(v)
+    ...
