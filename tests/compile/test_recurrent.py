@@ -48,7 +48,7 @@ def test_steps_are_walked_in_one_launch(made: Recurrent) -> None:
     program = harness.lower_model(made.case("steps").model(), Target.named("sm_90"))[0]
     fills = [call for call in program.calls if isinstance(call, Fill)]
     (recurrence,) = [launch for launch in program.launches if launch.kernel.function == "recurrent_kernel"]
-    assert len(program.launches) - 1 <= 2  # the product may be split
+    assert len(list(program.launches)) <= 3  # the product may be split
     assert len(fills) == int(recurrence.kernel.cooperative)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from gossamer.model.activation_forms import Activation, Match
+from gossamer.model.activation_forms import Activation, Match, scalar_constant
 from gossamer.model.edit import erase, replace, static_shape
 from gossamer.model.node import FUSED
 
@@ -51,6 +51,20 @@ def other_input(node: ir.Node, value: ir.Value) -> ir.Value | None:
         return None
     first, second = node.inputs
     return second if first is value else first
+
+
+def scaled_by(node: ir.Node) -> tuple[ir.Value, float] | None:
+    """What the node multiplies by a constant that does not broadcast it, and that constant."""
+    if node.op_type not in ("Mul", "Div") or node.domain != "":
+        return None
+    for value, factor in ((node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])):
+        number = scalar_constant(factor)
+        if value is None or number is None or value.shape != node.outputs[0].shape:
+            continue
+        if node.op_type == "Mul":
+            return value, number
+        return (value, 1.0 / number) if value is node.inputs[0] and number else None
+    return None
 
 
 def residual_after(value: ir.Value) -> tuple[ir.Node, ir.Value] | None:

@@ -200,31 +200,29 @@ def _value(argument: Argument, type_name: TypeName, memory: Memory) -> Any:
 
 
 def _descriptor(what: TensorMap, base: _HostPointer) -> Any:
-    """A TMA descriptor as interpreted kernels see it. Triton's own have no gaps between the elements they take."""
+    """A TMA descriptor as interpreted kernels see it."""
     import triton.language as tl
-    from triton.runtime import interpreter
 
-    class Gapped(interpreter.TensorDescHandle):  # type: ignore[misc, unused-ignore]  # Triton is not typed
-        """Spans the gaps as well, and leaves out what lies in them."""
+    interpreter, _ = _triton()
+
+    class Handle(interpreter.TensorDescHandle):  # type: ignore[misc, name-defined, unused-ignore]  # Triton is not typed
+        """Triton's own has no gaps between the elements it takes: this one spans them and leaves out what lies there."""
 
         def materialize_pointers(self, offsets: Any) -> Any:
-            taken = tuple(slice(None, None, gap) for gap in what.gaps)
             pointers, inside = super().materialize_pointers(offsets)
+            taken = tuple(slice(None, None, gap) for gap in what.gaps)
+            mask = inside if isinstance(inside, np.ndarray) else inside.data  # Triton 3.6 gives the array itself
             pointers.data = pointers.data[taken]
-            if isinstance(inside, np.ndarray):  # Triton 3.6
-                return pointers, inside[taken]
-            inside.data = inside.data[taken]
-            return pointers, inside
+            return pointers, interpreter.TensorHandle(mask[taken], tl.int1)
 
     wrapped = interpreter._implicit_cvt
     *strides, _ = map(wrapped, what.strides)
     descriptor = interpreter.interpreter_semantic.make_tensor_descriptor(
         wrapped(base), [*map(wrapped, what.shape)], [*strides, tl.constexpr(1)], [*map(tl.constexpr, what.box)], "zero"
     )
-    if what.gaps:
-        plain = descriptor.handle
-        spans = [extent * gap for extent, gap in zip(what.box, what.gaps, strict=True)]
-        descriptor.handle = Gapped(plain.base, plain.shape, plain.strides, spans, plain.padding)
+    plain, gaps = descriptor.handle, what.gaps or (1,) * len(what.box)
+    spans = [extent * gap for extent, gap in zip(what.box, gaps, strict=True)]
+    descriptor.handle = Handle(plain.base, plain.shape, plain.strides, spans, plain.padding)
     return descriptor
 
 
@@ -267,7 +265,7 @@ def _triton() -> tuple[Any, Any]:
             self.options = interpreter.InterpreterOptions(sanitize_overflow=False)
             self._touched, self._written = touched, written
 
-        def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *_: Any) -> Any:
+        def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *_: Any, **__: Any) -> Any:
             element_type = ptrs.get_element_ty()
             dtype = interpreter._get_np_dtype(element_type)
             fill = np.zeros((), dtype) if other is None else other.data
@@ -287,7 +285,7 @@ def _triton() -> tuple[Any, Any]:
 def _executor(kernel: Any, grid: tuple[int, int, int]) -> Any:
     interpreter, _ = _triton()
 
-    class InPlaceExecutor(interpreter.GridExecutor):  # type: ignore[misc, unused-ignore]  # Triton is not typed
+    class InPlaceExecutor(interpreter.GridExecutor):  # type: ignore[misc, name-defined, unused-ignore]  # Triton is not typed
         """Leaves arguments where they are: they are host memory already."""
 
         def _init_args_hst(self, args_dev: Any, kwargs: Any) -> Any:

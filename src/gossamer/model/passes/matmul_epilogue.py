@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from gossamer.model.activation_forms import NONE, Activation, activation_after, scalar_constant
+from gossamer.model.activation_forms import NONE, Activation, activation_after
 from gossamer.model.edit import erase, static_shape
 from gossamer.model.fusion import (
     activation_attributes,
@@ -14,6 +14,7 @@ from gossamer.model.fusion import (
     is_exact,
     is_float,
     other_input,
+    scaled_by,
     sole_reader,
 )
 
@@ -148,7 +149,7 @@ def _take_transpose(operand: _Operand, producer: ir.Node) -> bool:
 
 def _take_factor(operand: _Operand, producer: ir.Node, reader: ir.Node) -> bool:
     """x · c or x / c, where the product alone reads it."""
-    scaled = _scaled_by(producer)
+    scaled = scaled_by(producer)
     if scaled is None or sole_reader(operand.value) is not reader:
         return False
     operand.value, factor = scaled
@@ -156,23 +157,9 @@ def _take_factor(operand: _Operand, producer: ir.Node, reader: ir.Node) -> bool:
     return True
 
 
-def _scaled_by(node: ir.Node) -> tuple[ir.Value, float] | None:
-    """What the node multiplies by a constant that does not broadcast it, and that constant."""
-    if node.op_type not in ("Mul", "Div") or node.domain != "":
-        return None
-    for value, factor in ((node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])):
-        number = scalar_constant(factor)
-        if value is None or number is None or value.shape != node.outputs[0].shape:
-            continue
-        if node.op_type == "Mul":
-            return value, number
-        return (value, 1.0 / number) if value is node.inputs[0] and number else None
-    return None
-
-
 def _take_scale(fusion: _Fusion) -> None:
     node = sole_reader(fusion.value)
-    scaled = None if node is None else _scaled_by(node)
+    scaled = None if node is None else scaled_by(node)
     if node is not None and scaled is not None and scaled[0] is fusion.value:
         fusion.alpha *= scaled[1]
         fusion.take(node)

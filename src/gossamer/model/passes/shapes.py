@@ -174,9 +174,13 @@ def _name(value: Operand) -> str:
 
 
 def _is_settled(node: ir.Node) -> bool:
-    """Whether inference has nothing to find about a node's outputs or from their contents, which may be shapes."""
+    """Whether inference has nothing to find about a node's outputs or from their contents, which may be shapes.
+
+    Outputs of the model come with what the file claims of them, which may be stale.
+    """
     for value in node.outputs:
-        if value.name and (static_shape(value) is None or value.dtype is None or _may_be_shape(value)):
+        known = static_shape(value) is not None and value.dtype is not None and not value.is_graph_output()
+        if value.name and (not known or _may_be_shape(value)):
             return False
     return not may_have_subgraphs(node)
 
