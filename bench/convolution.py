@@ -5,7 +5,7 @@
 
 Every answer is checked against PyTorch's before it is timed. Times are medians of CUDA-graph replays in which the
 activations stay where they are and the filters rotate through more memory than L2 holds, as they do in a network. All
-kernels are compiled first, on all cores. `--output` keeps every measurement, for fitting the cost model.
+kernels are compiled first, on all cores. `--output` keeps every measurement, for `bench/fit_convolution.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -25,16 +25,18 @@ from onnx import helper, numpy_helper
 
 from gossamer.build.compilation import compile_kernels
 from gossamer.kernels.convolution import _convolve, is_depthwise
+from gossamer.kernels.convolution_boxes import BoxTiles, choose_tiles, priced_boxes
 from gossamer.kernels.convolution_epilogue import Epilogue, epilogue_of
-from gossamer.kernels.convolution_gemm import extents_of
 from gossamer.kernels.convolution_geometry import convolution_of
-from gossamer.kernels.convolution_tiles import choose_convolution_tiles, priced
+from gossamer.kernels.convolution_tiles import extents_of, priced
 from gossamer.kernels.depthwise import Patch, choose_patch, convolve_depthwise
 from gossamer.kernels.gemm_tiles import Tiles
 from gossamer.model.node import CHANNELS_LAST, Constants, Node, Scope
 from gossamer.program import Buffer, Launch, Target
 
 L2_BYTES = 120 * 2**20
+
+Configuration: TypeAlias = Tiles | BoxTiles | Patch
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ NETWORKS: dict[str, Callable[[], Iterator[Layer]]] = {"resnet50": resnet50, "mob
 class Candidate:
     """A configuration of a layer: its launches, and what they refer to."""
 
-    tiles: Tiles | Patch
+    tiles: Configuration
     launches: list[Launch]
     buffers: dict[str, Buffer]
     constants: Constants
@@ -139,7 +141,8 @@ class Problem:
         shape = (layer.outputs, layer.channels // layer.groups, layer.filter, layer.filter)
         self.w = (rng.standard_normal(shape) * scale).astype(self.dtype)
         self.b = rng.standard_normal(layer.outputs).astype(self.dtype)
-        wanted, choice = self._configurations()
+        choice, costs = self.configurations()
+        wanted = [tiles for tiles, cost in costs.items() if tiles == choice or cost <= self.within * costs[choice]]
         self.candidates = [self._lowered(tiles) for tiles in wanted]
         self.chosen = wanted.index(choice)
 
@@ -164,13 +167,12 @@ class Problem:
         scope = Scope(constants, {CHANNELS_LAST: 1})
         return Node(model.graph.node(0), scope), scope
 
-    def _configurations(self) -> tuple[list[Tiles | Patch], Tiles | Patch]:
+    def configurations(self) -> tuple[Configuration, dict[Configuration, float]]:
+        """The launch choice's, and what the model thinks of each. (Patches have no price.)"""
         node, _ = self._node()
         convolution = convolution_of(node).simplified()
         if is_depthwise(convolution):
-            choice: Tiles | Patch = choose_patch(
-                convolution.pixels, convolution.y.channels, node.x.itemsize, True, self.target
-            )
+            patch = choose_patch(convolution.pixels, convolution.y.channels, node.x.itemsize, True, self.target)
             patches = [
                 Patch(p, c, w)
                 for c in (32, 64, 128)
@@ -178,13 +180,13 @@ class Problem:
                 for w in (1, 2, 4, 8)
                 if 256 <= p * c // w <= 512
             ]
-            return list(dict.fromkeys([choice, *patches])), choice
-        extents = extents_of(convolution)
-        choice = choose_convolution_tiles(extents, self.dtype, self.target)
-        costs = {replace(tiles, splits=n): cost for cost, tiles, n in priced(extents, self.dtype, self.target)}
-        return [tiles for tiles, cost in costs.items() if cost <= self.within * costs[choice]], choice
+            return patch, dict.fromkeys([patch, *patches], 1.0)
+        plain = priced(extents_of(convolution), self.dtype, self.target)
+        boxed = priced_boxes(convolution, self.dtype, self.target)
+        costs: dict[Configuration, float] = {tiles: cost for cost, tiles in (*plain, *boxed)}
+        return choose_tiles(convolution, self.dtype, self.target), costs
 
-    def _lowered(self, tiles: Tiles | Patch) -> Candidate:
+    def _lowered(self, tiles: Configuration) -> Candidate:
         node, scope = self._node()
         convolution, epilogue, filters = convolution_of(node).simplified(), epilogue_of(node), node.inputs[1]
         assert isinstance(epilogue, Epilogue)
@@ -300,9 +302,14 @@ class Bench:
         return statistics.median(samples)
 
 
-def short(tiles: Tiles | Patch) -> str:
-    """A configuration as its numbers, in the order of its fields."""
-    return ".".join(str(value) for value in asdict(tiles).values())
+def short(tiles: Configuration) -> str:
+    """A configuration in a few characters."""
+    if isinstance(tiles, Patch):
+        return f"{tiles.pixels}×{tiles.channels} w{tiles.num_warps}"
+    rows = "·".join(map(str, tiles.box)) if isinstance(tiles, BoxTiles) else tiles.block_m
+    text = f"{rows}×{tiles.block_n}×{tiles.block_k} w{tiles.num_warps} s{tiles.num_stages}"
+    text += f" /{tiles.splits}" if tiles.splits > 1 else ""
+    return text + " p" if isinstance(tiles, BoxTiles) and tiles.persistent else text
 
 
 def report(network: str, batch: int, problems: list[Problem], counts: Counter[Layer], peers: list[float]) -> None:
@@ -317,8 +324,8 @@ def report(network: str, batch: int, problems: list[Problem], counts: Counter[La
         for i, value in enumerate((chosen.microseconds, best.microseconds, peer)):
             sums[i] += value * count
         print(
-            f"{count}× {problem.layer!s:28} {chosen.microseconds:7.1f} {short(chosen.tiles):20}"
-            f" {best.microseconds:7.1f} {short(best.tiles):20} {peer:6.1f}"
+            f"{count}× {problem.layer!s:28} {chosen.microseconds:7.1f} {short(chosen.tiles):26}"
+            f" {best.microseconds:7.1f} {short(best.tiles):26} {peer:6.1f}"
             f" choice/best {chosen.microseconds / best.microseconds:.2f}" + (f"  WRONG: {wrong}" if wrong else ""),
             flush=True,
         )
@@ -350,11 +357,14 @@ def main() -> None:
         peers = [bench.measure(problem) for problem in problems]
         report(network, batch, problems, layers[network], peers)
         measured += [
-            asdict(p.layer)
-            | asdict(c.tiles)
-            | {"batch": batch, "dtype": p.dtype, "us": c.microseconds, "cudnn_us": peer, "chosen": i == p.chosen}
+            {
+                "layer": asdict(p.layer),
+                "batch": batch,
+                "dtype": p.dtype,
+                "cudnn_us": peer,
+                "us": {short(c.tiles): c.microseconds for c in p.candidates},
+            }
             for p, peer in zip(problems, peers, strict=True)
-            for i, c in enumerate(p.candidates)
         ]
     if arguments.output:
         arguments.output.write_text(json.dumps(measured))

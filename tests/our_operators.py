@@ -49,16 +49,22 @@ def unchanged(source: onnx.ModelProto, *steps: Pass) -> None:
 
 def same_answers(source: onnx.ModelProto, model: ir.Model, reduction: int) -> None:
     """Both give the same for random inputs, and every value has the type and shape that the model says."""
+    feeds = random_feeds(source)
+    spelt_out = in_onnx(model)
+    onnx.shape_inference.infer_shapes(spelt_out, check_type=True, strict_mode=True)
+    for got, want in zip(ort(spelt_out, feeds), ort(source, feeds), strict=True):
+        assert_close(got, want, reduction)
+
+
+def random_feeds(source: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Normally distributed inputs of the declared shapes, which are static."""
     rng = np.random.default_rng(0)
     feeds = {}
     for value in source.graph.input:
         tensor = value.type.tensor_type
         dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         feeds[value.name] = (rng.standard_normal([dim.dim_value for dim in tensor.shape.dim]) * 2).astype(dtype)
-    spelt_out = in_onnx(model)
-    onnx.shape_inference.infer_shapes(spelt_out, check_type=True, strict_mode=True)
-    for got, want in zip(ort(spelt_out, feeds), ort(source, feeds), strict=True):
-        assert_close(got, want, reduction)
+    return feeds
 
 
 def in_onnx(model: ir.Model) -> onnx.ModelProto:
@@ -71,7 +77,8 @@ def in_onnx(model: ir.Model) -> onnx.ModelProto:
     for node in nodes:
         if node.domain in OURS or (node.domain, node.op_type) in NEW:
             types = {name: int(value.dtype) for name, value in values.items() if value.dtype is not None}
-            proto.graph.node.extend(_Spelling(proto.graph, node, shapes, types).nodes())
+            opset = model.opset_imports.get("", 1)
+            proto.graph.node.extend(_Spelling(proto.graph, node, shapes, types, opset).nodes())
         else:
             proto.graph.node.append(node)
     read = {name for node in proto.graph.node for name in node.input}
@@ -84,15 +91,16 @@ class _Spelling:
     """One of our nodes as nodes of ONNX."""
 
     def __init__(
-        self, graph: onnx.GraphProto, node: onnx.NodeProto, shapes: dict[str, Any], types: dict[str, int]
+        self, graph: onnx.GraphProto, node: onnx.NodeProto, shapes: dict[str, Any], types: dict[str, int], opset: int
     ) -> None:
-        self.graph, self.node, self.shapes, self.types = graph, node, shapes, types
+        self.graph, self.node, self.shapes, self.types, self.opset = graph, node, shapes, types, opset
         self.attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         self.made: list[onnx.NodeProto] = []
 
     def nodes(self) -> Iterator[onnx.NodeProto]:
         name = self.node.op_type
-        results = self._norm() if name.endswith("Normalization") else [self._result(name)]
+        is_norm = name.endswith(("LayerNormalization", "RMSNormalization"))
+        results = self._norm() if is_norm else [self._result(name)]
         yield from self.made
         for result, output in zip(results, (self.node.output[0], *self.node.output[3:]), strict=False):
             yield helper.make_node("Identity", [result], [output])
@@ -100,6 +108,8 @@ class _Spelling:
     def _result(self, name: str) -> str:
         if name == "RotaryEmbedding":
             return self._rotary()
+        if name == "FusedAttention":
+            return self._attention()
         return self._matmul() if name == "FusedMatMul" else self._windowed()
 
     def op(self, op_type: str, *inputs: str, **attributes: Any) -> str:
@@ -146,21 +156,20 @@ class _Spelling:
             for name in filter(None, added):
                 x = self.op("Add", x, name)
             inputs = [x, inputs[2], inputs[3] if centred else ""]
-        d = self.op("Sub", x, self._mean(x, exact)) if centred else x
-        epsilon = self.op("Cast", self.constant(self.attributes["epsilon"]), to=exact)
-        root = self.op("Sqrt", self.op("Add", self._mean(self.op("Mul", d, d), exact), epsilon))
+        d = self.op("Sub", x, self._mean(x)) if centred else x
+        epsilon = self.op("Cast", self.constant(self.attributes.get("epsilon", 1e-5)), to=exact)
+        root = self.op("Sqrt", self.op("Add", self._mean(self.op("Mul", d, d)), epsilon))
         y = self.op("Div", d, root)
         y = self.op("Mul", y, inputs[1]) if inputs[1] else y
         y = self.op("Add", y, inputs[2]) if inputs[2] else y
         outputs = (self.node.output[0], *self.node.output[3:])
         return [self.op("Cast", r, to=self.types[name]) for r, name in zip((y, x), outputs, strict=False)]
 
-    def _mean(self, x: str, exact: int) -> str:
-        """Over the axes from `axis` on. ReduceSum takes axes as an input since opset 13, ReduceMean since 18."""
-        axes = list(range(self.attributes.get("axis", -1), 0))
-        count = np.prod([self.shapes[self.node.input[0]][axis] for axis in axes], dtype=float)
-        total = self.op("ReduceSum", x, self.constant(axes))
-        return self.op("Div", total, self.op("Cast", self.constant(float(count)), to=exact))
+    def _mean(self, x: str) -> str:
+        """Over the axes from `axis` on."""
+        rank = len(self.shapes[self.node.input[0]])
+        axes = list(range(self.attributes.get("axis", -1) % rank, rank))
+        return self.op("ReduceMean", x, axes=axes) if self.opset < 18 else self.op("ReduceMean", x, self.constant(axes))
 
     def _rotary(self) -> str:
         x, cos, sin = (self.op("Cast", name, to=1) for name in self.node.input)
@@ -172,6 +181,39 @@ class _Spelling:
         turned = self.op("Concat", self.op("Neg", right), left, axis=-1)
         y = self.op("Add", self.op("Mul", turning, cos), self.op("Mul", turned, sin))
         return self.op("Cast", self.op("Concat", y, rest, axis=-1), to=self.types[self.node.output[0]])
+
+    def _attention(self) -> str:
+        batch, heads, kv_heads, queries, keys, size, v_size = self.attributes["shape"]
+        q, k, v, bias, mask = (*self.node.input, "", "")[:5]
+        scores = self.op("MatMul", self._laid_out("Q", q, (batch, heads, queries, size)),
+                         self.op("Transpose", self._laid_out("K", k, (batch, heads, keys, size), kv_heads), perm=[0, 1, 3, 2]))  # fmt: skip
+        scores = self.op("Mul", scores, self.constant(float(self.attributes.get("scale", 1.0))))
+        plane = (batch, heads, queries, keys)
+        if mask:
+            kept = self.op("Cast", self._laid_out("Mask", mask, plane), to=onnx.TensorProto.BOOL)
+            scores = self.op("Where", kept, scores, self.constant(float(self.attributes.get("fill", -np.inf))))
+        if self.attributes.get("causal"):
+            seen = self.constant(np.tri(queries, keys, self.attributes.get("first", 0)))
+            scores = self.op("Where", self.op("Cast", seen, to=onnx.TensorProto.BOOL), scores, self.constant(-np.inf))
+        if bias:
+            scores = self.op("Add", scores, self._laid_out("Bias", bias, plane))
+        weights = self.op("Softmax", scores, axis=-1)
+        if self.attributes.get("zero_empty"):
+            weights = self.op("Where", self.op("IsNaN", weights), self.constant(0.0), weights)
+        y = self.op("MatMul", weights, self._laid_out("V", v, (batch, heads, keys, v_size), kv_heads))
+        if "layoutY" in self.attributes:
+            places = strided(self.attributes["layoutY"], (batch, heads, queries, v_size), heads)
+            y = self.op("Gather", self.op("Reshape", y, self.constant([-1])), self.constant(np.argsort(places.ravel())))
+        y = self.op("Reshape", y, self.constant(self.shapes[self.node.output[0]]))
+        return self.op("Cast", y, to=self.types[self.node.output[0]])
+
+    def _laid_out(self, name: str, value: str, shape: Sequence[int], kv_heads: int | None = None) -> str:
+        """An operand of an attention as a dense tensor of fp32, heads that serve several queries repeated."""
+        heads = kv_heads or shape[1]
+        dense = (0, heads * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1)
+        places = strided(self.attributes.get(f"layout{name}", dense), shape, heads)
+        flat = self.op("Reshape", value, self.constant([-1]))
+        return self.op("Cast", self.op("Gather", flat, self.constant(places)), to=onnx.TensorProto.FLOAT)
 
     def _matmul(self) -> str:
         operands = [self._operand(name, side) for name, side in zip(self.node.input[:2], "AB", strict=True)]
@@ -193,6 +235,13 @@ class _Spelling:
     def _activated(self, x: str) -> str:
         kind = self.attributes.get("activation", b"none").decode()
         return ACTIVATIONS[kind](self, x, *map(float, self.attributes.get("activation_params", ())))
+
+
+def strided(layout: Sequence[int], shape: Sequence[int], heads: int) -> np.ndarray:
+    """Where in memory the elements of a [batch, heads, rows, columns] operand are; `heads` of them are there."""
+    offset, *strides = layout
+    b, h, row, column = np.ogrid[tuple(slice(extent) for extent in shape)]
+    return offset + b * strides[0] + h // (shape[1] // heads) * strides[1] + row * strides[2] + column * strides[3]
 
 
 def _plain(op_type: str, *names: str) -> Callable[..., str]:

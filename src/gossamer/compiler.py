@@ -25,6 +25,7 @@ from gossamer.model import passes
 from gossamer.model.edit import dtype_name
 from gossamer.model.load import load
 from gossamer.model.node import Constants, Scope
+from gossamer.model.passes.attention_pattern import attention_pattern
 from gossamer.model.passes.channels_last import channels_last
 from gossamer.model.passes.conv_epilogue import conv_epilogue
 from gossamer.model.passes.elementwise_chains import elementwise_chains
@@ -53,6 +54,7 @@ FUSIONS = (
     layer_norm_pattern,  # after channels_last, which makes axis 1 the last one and knows the means, not the norm
     rms_norm_pattern,  # after layer_norm_pattern, of whose norms it would take a part
     rotary_pattern,
+    attention_pattern,  # before matmul_epilogue, which would take its products' scales and transposes
     matmul_epilogue,  # after channels_last: transposes that it absorbs could not meet their inverses any more
     skip_norm,  # after matmul_epilogue: a product adds its residual for less
     elementwise_chains,  # last: what is left after the epilogues have taken theirs

@@ -10,7 +10,11 @@ import numpy as np
 
 from cases.node_case import MOVED_DTYPES, NodeCase, ints, random_array
 
-REDUCED_DTYPES = ["float16", "bfloat16", "float32", "float64", "int32", "int64", "uint8"]
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+REDUCED_DTYPES = [
+    *FLOATS,
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+]
 
 
 def _indices(detail: str, extent: int, *shape: int, dtype: str = "int64") -> np.ndarray:
@@ -129,6 +133,9 @@ def _scatter_elements() -> list[NodeCase]:
         for d in MOVED_DTYPES
     ]
     cases += [_reduced(d, r) for d in REDUCED_DTYPES for r in ("add", "mul", "max", "min")]
+    cases += [_extreme(d, r) for d in ("float16", "float32", "float64") for r in ("max", "min")]
+    cases += [_crowded(r) for r in ("add", "mul", "max", "min")]
+    cases += [_reduced_bool(r) for r in ("add", "mul", "max", "min")]
     cases.append(_out_of_range())
     return cases
 
@@ -137,9 +144,8 @@ def _reduced(dtype: str, reduction: str) -> NodeCase:
     """onnxruntime lacks some of these types; NumPy's unbuffered ufuncs do the same loop."""
     x, updates = (random_array(n, (3, 4), dtype) for n in ("x", "updates"))
     indices = np.array([[0, 1, 0, -4], [2, 2, 2, 2], [3, 2, 1, 0]], np.int32)
-    ufunc = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
     want = x.astype(np.float32) if x.dtype in (np.float16, ml_dtypes.bfloat16) else x.copy()
-    ufunc.at(want, (np.arange(3)[:, None], indices), updates.astype(want.dtype))
+    UFUNCS[reduction].at(want, (np.arange(3)[:, None], indices), updates.astype(want.dtype))
     want = want.astype(x.dtype)
     return NodeCase(
         f"ScatterElements-{reduction}_{dtype}",
@@ -149,6 +155,39 @@ def _reduced(dtype: str, reduction: str) -> NodeCase:
         opset=18,
         want=lambda: [want],
     )
+
+
+UFUNCS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
+def _vector(detail: str, x: np.ndarray, indices: np.ndarray, updates: np.ndarray, reduction: str) -> NodeCase:
+    want = x.copy()
+    with np.errstate(invalid="ignore"):
+        UFUNCS[reduction].at(want, indices, updates)
+    inputs, attributes = [x, indices, updates], {"reduction": reduction}
+    name = f"ScatterElements-{detail}_{reduction}"
+    return NodeCase(name, "ScatterElements", inputs, attributes, opset=18, want=lambda: [want])
+
+
+def _extreme(dtype: str, reduction: str) -> NodeCase:
+    """NaNs of either sign, in x and among the updates, infinities and zeros: atomics compare floats as integers."""
+    negative_nan = -np.array(np.nan, dtype)
+    x = np.array([np.nan, negative_nan, 1, -1, np.inf, -np.inf, 0, -2, 3], dtype)
+    indices = np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 8])
+    updates = np.array([5, 5, negative_nan, np.nan, -np.inf, np.inf, -1, -3, 2, -4], dtype)
+    return _vector(f"extreme_{dtype}", x, indices, updates, reduction)
+
+
+def _crowded(reduction: str) -> NodeCase:
+    """Thousands of updates of few elements."""
+    random = np.random.default_rng(0)
+    updates = random.uniform(0.98, 1.02, 3000) if reduction == "mul" else random.standard_normal(3000)
+    return _vector("crowded", np.ones(7, np.float32), random.integers(-7, 7, 3000), updates.astype(np.float32), reduction)
+
+
+def _reduced_bool(reduction: str) -> NodeCase:
+    x, updates = np.array([True, False, True, False]), np.array([False, False, True, True, True])
+    return _vector("bool", x, np.array([0, 1, 2, 3, 3]), updates, reduction)
 
 
 def _out_of_range() -> NodeCase:
@@ -179,4 +218,10 @@ def _scatter_nds() -> list[NodeCase]:
     return cases
 
 
+ROUNDED_REDUCTIONS = [
+    case
+    for case in (*_scatter_elements(), *_scatter_nds())
+    if case.attributes.get("reduction") in ("add", "mul") and case.inputs[0].dtype.name in FLOATS
+]
+"""Whose results depend on the order of the updates."""
 CASES = [*_gathers(), *_gather_elements(), *_gather_nds(), *_scatter_elements(), *_scatter_nds()]

@@ -1,7 +1,7 @@
-"""One-node models from public bug reports of other runtimes, with right values: op_cases.json, run by the public session.
+"""One-node models from public bug reports of other runtimes, with right values: op_cases.json, run by a session.
 
-Fields: op, domain, opset, attrs, inputs and outputs (dtype, shape, data row-major; "nan", "inf", "-inf" as text; null for
-an absent optional input), rtol, atol, note.
+Fields: op, domain, opset, attrs, inputs and outputs (dtype, shape, data row-major; "nan", "inf", "-inf" as text; null
+for an absent optional input), rtol, atol, note.
 """
 
 from __future__ import annotations

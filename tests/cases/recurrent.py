@@ -217,6 +217,10 @@ def _activations(names: list[str], alphas: list[float], betas: list[float]) -> d
     return {"activations": names, **{key: value for key, value in given.items() if value}}
 
 
+LSTM_DIRECTIONS = _activations(["Sigmoid", "Tanh", "Tanh", "HardSigmoid", "Relu", "Softsign"], [0.3], [0.4])
+RNN_DIRECTIONS = _activations(["LeakyRelu", "Affine"], [0.3, 0.7], [0.1])
+
+
 def _cases() -> list[NodeCase]:
     cases = []
     both = {"direction": "bidirectional"}
@@ -253,11 +257,10 @@ def _cases() -> list[NodeCase]:
         Recurrent("LSTM", peepholes=True, attributes=both | {"clip": 0.2}, lengths=[3, 4, 1]).case("peepholes_clip"),
         Recurrent("LSTM", attributes={"input_forget": 1}, initial=True).case("input_forget"),
         Recurrent("LSTM", outputs=2).case("no_y_c"),
-        Recurrent("LSTM", attributes=both | _activations(
-            ["Sigmoid", "Tanh", "Tanh", "HardSigmoid", "Relu", "Softsign"], [0.3], [0.4])).case("differ_by_direction"),
-        Recurrent("RNN", attributes=both | _activations(["LeakyRelu", "Affine"], [0.3, 0.7], [0.1])).case("activations"),
+        Recurrent("LSTM", attributes=both | LSTM_DIRECTIONS).case("differ_by_direction"),
+        Recurrent("RNN", attributes=both | RNN_DIRECTIONS).case("differ_by_direction"),
         Recurrent("RNN", batch=70, hidden=3, steps=2).case("two_tiles"),
-    ]  # fmt: skip
+    ]
     for name, given in LSTM_ACTIVATIONS.items():
         cases.append(Recurrent("LSTM", attributes=_activations(*given)).case(f"activations_{name}"))
     return cases

@@ -11,7 +11,8 @@ import pytest
 from onnx import ModelProto, TensorProto
 
 from cases.node_case import ints
-from harness import compile_all, kernels_of, node_model
+from gossamer.program import Target
+from harness import compile_all, kernels_of, lower_model, node_model
 
 FLOATS = (np.float16, np.dtype(ml_dtypes.bfloat16), np.float32, np.float64)
 
@@ -40,14 +41,24 @@ def _indexing() -> Iterator[ModelProto]:
 
 
 def _reductions() -> Iterator[ModelProto]:
-    indices = zeros(8, 768, dtype=np.int64)
-    for dtype in (*FLOATS, np.int64, np.uint8, np.bool_):
+    """Atomics: natively in 32 and 64 bits, through a wider accumulator below."""
+    indices, tuples = zeros(8, 768, dtype=np.int64), zeros(8, 2, dtype=np.int64)
+    for dtype in (*FLOATS, np.int64, np.uint32, np.uint8, np.bool_):
         table, updates = zeros(1000, 768, dtype=dtype), zeros(8, 768, dtype=dtype)
         yield node_model("ScatterElements", [table, indices, updates], {"reduction": "add"})
-    for reduction in ("mul", "max", "min"):
-        yield node_model(
-            "ScatterND", [zeros(10, 100, 768), zeros(8, 2, dtype=np.int64), zeros(8, 768)], {"reduction": reduction}
-        )
+    for dtype in (np.float32, np.float64, np.int32, np.uint64):
+        for reduction in ("mul", "max", "min"):
+            cube, rows = zeros(10, 100, 768, dtype=dtype), zeros(8, 768, dtype=dtype)
+            yield node_model("ScatterND", [cube, tuples, rows], {"reduction": reduction})
+
+
+def _reductions_in_order() -> Iterator[ModelProto]:
+    indices = zeros(8, 768, dtype=np.int64)
+    for dtype in FLOATS:
+        table, updates = zeros(1000, 768, dtype=dtype), zeros(8, 768, dtype=dtype)
+        yield node_model("ScatterElements", [table, indices, updates], {"reduction": "add"})
+    inputs = [zeros(10, 100, 768), zeros(8, 2, dtype=np.int64), zeros(8, 768)]
+    yield node_model("ScatterND", inputs, {"reduction": "mul"})
 
 
 def _generators() -> Iterator[ModelProto]:
@@ -101,4 +112,11 @@ FAMILIES = {
 def test_every_kernel_compiles_for_every_architecture(family: str) -> None:
     kernels = [kernel for model in FAMILIES[family]() for kernel in kernels_of(model)]
     assert kernels
+    compile_all(tuple(dict.fromkeys(kernels)))
+
+
+def test_reductions_in_order_compile_for_every_architecture() -> None:
+    target = Target.named("sm_90").with_deterministic(True)
+    kernels = [kernel for model in _reductions_in_order() for kernel in lower_model(model, target)[0].kernels]
+    assert {kernel.name for kernel in kernels} == {"scatter_in_order.scatter_in_order_kernel"}
     compile_all(tuple(dict.fromkeys(kernels)))

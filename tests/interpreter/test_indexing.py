@@ -2,12 +2,58 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from cases.indexing import CASES
+import gossamer
+from cases.indexing import CASES, ROUNDED_REDUCTIONS
 from cases.node_case import NodeCase
+from gossamer.program import Program, Target
+from gossamer.run.interpreter import InterpreterExecutor
+from harness import assert_close, lower_model
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_indexing(case: NodeCase) -> None:
     case.check("interpreter")
+
+
+@pytest.mark.parametrize("case", ROUNDED_REDUCTIONS, ids=str)
+def test_scatter_in_order(case: NodeCase) -> None:
+    program, (got,) = run_deterministic(case)
+    assert kernel_names(program) == {"scatter_in_order.scatter_in_order_kernel"}
+    assert_close(got, case.expected()[0])
+
+
+@pytest.mark.parametrize("reduction", ["add", "mul"])
+def test_scatter_in_order_is_the_loop_over_the_updates(reduction: str) -> None:
+    """To the last bit, with a thousand roundings per element."""
+    case = next(case for case in ROUNDED_REDUCTIONS if case.name == f"ScatterElements-crowded_{reduction}")
+    np.testing.assert_array_equal(run_deterministic(case)[1][0], case.expected()[0])
+
+
+@pytest.mark.parametrize(("dtype", "reduction"), [("int32", "add"), ("uint8", "mul"), ("float32", "max")])
+def test_what_has_no_order_is_atomic_even_where_determinism_is_asked_for(dtype: str, reduction: str) -> None:
+    case = next(case for case in CASES if case.name == f"ScatterElements-{reduction}_{dtype}")
+    assert "scatter.scatter_elements_kernel" in kernel_names(run_deterministic(case)[0])
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_session_option_chooses_the_kernel(deterministic: bool) -> None:
+    case = next(case for case in ROUNDED_REDUCTIONS if case.name == "ScatterND-rows_add")
+    options = gossamer.SessionOptions()
+    options.use_deterministic_compute = deterministic
+    providers = [("CUDAExecutionProvider", {"device": "interpreter"})]
+    with gossamer.InferenceSession(case.model(), options, providers) as session:
+        kernels = kernel_names(session.program(case.feeds()))
+    assert ("scatter_in_order.scatter_in_order_kernel" in kernels) == deterministic
+
+
+def run_deterministic(case: NodeCase) -> tuple[Program, list[np.ndarray]]:
+    program, constants = lower_model(case.model(), Target.named("interpreter").with_deterministic(True))
+    results = InterpreterExecutor(constants).run(program, case.feeds())
+    return program, [results[name] for name in program.outputs]
+
+
+def kernel_names(program: Program) -> set[str]:
+    return {kernel.name for kernel in program.kernels}

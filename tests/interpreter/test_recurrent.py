@@ -51,7 +51,7 @@ def test_states_that_pass_through_memory(op: str, form: str, monkeypatch: pytest
     attributes = {"direction": "bidirectional", "linear_before_reset": int(op == "linear GRU")}
     if op in ("RNN", "LSTM"):
         del attributes["linear_before_reset"]
-    made = Recurrent(op.split()[-1], 3, 5, 4, 7, attributes, lengths=[3, 0, 1, 2, 3], initial=True)
+    made = Recurrent(op.removeprefix("linear "), 3, 5, 4, 7, attributes, lengths=[3, 0, 1, 2, 3], initial=True)
     made.case(form).check("interpreter")
 
 
@@ -64,8 +64,8 @@ def _leave(v, at, mask, counter_ptr, goal):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("op", ["RNN", "LSTM", "GRU", "linear GRU"])
 @pytest.mark.parametrize("block_h", [2, 4])
 def test_parts_of_a_state_make_up_the_whole(op: str, block_h: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without waiting, a program reads stale parts; but what programs leave at the first exchange is right after one run
-    of all, what they leave at the second after two. So three runs in a row give the right results for two exchanges."""
+    """Without waiting, a program reads stale parts; but what programs leave at the first exchange is right after one
+    run of all, what they leave at the second after two. So after three runs results of two exchanges are right."""
     plan = Plan(2, block_h, 8, 4, "ieee", True, True, 1)
     monkeypatch.setattr(recurrent, "choose_plan", lambda *_: plan)
     monkeypatch.setattr(recurrent_cells, "publish", _leave)
@@ -74,7 +74,7 @@ def test_parts_of_a_state_make_up_the_whole(op: str, block_h: int, monkeypatch: 
     if op in ("RNN", "LSTM"):
         del attributes["linear_before_reset"]
     steps = 1 if op == "GRU" else 2  # GRU exchanges twice a step
-    Recurrent(op.split()[-1], steps, 2, 4, 7, attributes, initial=True).case("parts").check("interpreter")
+    Recurrent(op.removeprefix("linear "), steps, 2, 4, 7, attributes, initial=True).case("parts").check("interpreter")
 
 
 def _three_times(walk: Callable[..., tuple[Call, ...]]) -> Callable[..., tuple[Call, ...]]:

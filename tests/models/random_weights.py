@@ -39,7 +39,8 @@ PARTS: dict[str, tuple[Draw | None, ...]] = {
 
 
 def with_random_weights(path: Path, seed: int = 0) -> bytes:
-    """The model at `path`, serialised, with every parameter of the operators in PARTS drawn anew."""
+    """The model at `path`, serialised, with every parameter of the operators in PARTS drawn anew, and what its last
+    operator gets as a second output: that is a Softmax, which random weights drive to 0 and 1."""
     model = onnx.load(path)
     random = np.random.default_rng(seed)
     shapes = _shapes(model)
@@ -53,6 +54,7 @@ def with_random_weights(path: Path, seed: int = 0) -> bytes:
     del model.graph.node[:], model.graph.initializer[:]
     model.graph.node.extend(nodes)
     model.graph.initializer.extend([*kept, *(numpy_helper.from_array(array, name) for name, array in drawn.items())])
+    model.graph.output.add(name=model.graph.node[-1].input[0])
     return model.SerializeToString()
 
 

@@ -110,7 +110,9 @@ def test_not_recognised(body):
 
 
 def test_a_constant_with_more_axes_broadcasts():
-    model = load(parse("g (float[2] x) => (float[1,2] y) <float[1,1] zero = {0.0}> { c = Identity (x) y = Max (c, zero) }"))
+    model = load(
+        parse("g (float[2] x) => (float[1,2] y) <float[1,1] zero = {0.0}> { c = Identity (x) y = Max (c, zero) }")
+    )
     infer_shapes(model)
     assert activation_after(model.graph[0].outputs[0]) is None
 

@@ -1,4 +1,4 @@
-"""A new signature of a known model is cheap: everything but the compilation of kernels, which other signatures share."""
+"""A new signature of a known model is cheap: all but the compilation of kernels, which other signatures share."""
 
 from __future__ import annotations
 

@@ -51,13 +51,19 @@ def inferred(graph: str, opset: int) -> dict[str, tuple[str, tuple[int, ...]]]:
     ("y = com.microsoft.FusedMatMul <transBatchA = 1, transBatchB = 1> (x, b)", {"y": (F32, (6, 2, 5))}),
     ("y = com.microsoft.FusedMatMul <transBatchA = 1, transA = 1> (x, c)", {"y": (F32, (6, 8, 3))}),
     ("y = com.microsoft.FusedConv <activation = \"Relu\", pads = [1,1,1,1]> (p, q)", {"y": (F32, (1, 2, 5, 5))}),
+    ("y = com.microsoft.FusedConv <activation = \"Relu\", strides = [2,2]> (p, q)", {"y": (F32, (1, 2, 2, 2))}),
+    ("y = com.microsoft.NhwcFusedConv <activation = \"Relu\", pads = [1,1,1,1]> (l, q)", {"y": (F32, (1, 6, 5, 2))}),
+    ("y = com.microsoft.NhwcConv <strides = [2,1]> (l, r)", {"y": (F32, (1, 2, 3, 2))}),
+    ("y = com.microsoft.GroupNorm <groups = 2, activation = 1> (l, e, e)", {"y": (F32, (1, 6, 5, 4))}),
+    ("y, s = com.microsoft.SkipGroupNorm <groups = 2, activation = 0> (l, e, e, l)",
+     {"y": (F32, (1, 6, 5, 4)), "s": (F32, (1, 6, 5, 4))}),
     ("t = com.microsoft.QuickGelu (x) y = Neg (t)", {"t": (F32, (2, 6, 8)), "y": (F32, (2, 6, 8))}),
 ])  # fmt: skip
 def test_operators_of_onnxruntime(body, shapes):
     inputs = (
         "float[2,6,8] x, float[8] v, float16[2,6,8] h, float16[8] hv, int64[1] i, float[9,2] w, float[3,4] m, "
         "float[5,4] n, float[2,8,4] k, float[2,7,6] g, float[8,6,5] b, float[6,2,3] c, float[1,4,5,5] p, "
-        "float[2,4,3,3] q"
+        "float[2,4,3,3] q, float[1,6,5,4] l, float[2,3,3,4] r, float[4] e"
     )
     kind = "float16" if shapes["y"][0] == F16 else "float"
     assert inferred(f"g ({inputs}) => ({kind}[] y) {{ {body} }}", 17) == shapes

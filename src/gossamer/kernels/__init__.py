@@ -19,6 +19,7 @@ FAMILIES = (
     "convolution",
     "convolution_transpose",
     "cumulative",
+    "einsum",
     "elementwise",
     "generators",
     "indexing",

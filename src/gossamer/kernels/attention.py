@@ -385,6 +385,8 @@ def attention_calls(
         return ()
     extents = _extents(attention)
     tiles = choose_tiles(extents, attention.dtype, target)
+    if tiles is None:
+        return Refusal(f"heads of {attention.head_size} columns of {attention.dtype} need more shared memory than {target.name} has")
     if lse is not None:
         tiles = replace(tiles, splits=1, packed=False)
     if tiles.splits == 1:

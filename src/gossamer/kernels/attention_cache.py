@@ -31,7 +31,7 @@ def append(
     d = tl.arange(0, BLOCK_D)[None, :]
     length, first, count = key_range(batch, n_new, keys, FIRST)
     step = row - first
-    is_new = (step >= 0) & (step < count) & (row < n_rows)
+    is_new = (step >= 0) & (step < count) & (row < length)
     written = row < n_rows
     bias_at = None
     if bias_ptr is not None:

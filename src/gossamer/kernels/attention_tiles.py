@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import product
 
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.gemm_tiles import uses_tensor_cores
 from gossamer.program import Target, dtype_of
 
 MAX_HEAD_SIZE = 512
-"""Beyond, not even a tile of 16 queries and 16 keys fits registers and shared memory."""
+"""Beyond, not even a tile of 16 queries and 16 keys fits registers."""
 PACKED_QUERIES = 32
 """Below this many queries the heads that share keys are one tile's rows: each key is read once for all of them."""
 MAX_SPLITS = 32
@@ -57,14 +58,17 @@ def block_of(head_size: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def choose_tiles(extents: Extents, dtype: str, target: Target) -> Tiles:
-    """The tiles for `extents` on `target`."""
+def choose_tiles(extents: Extents, dtype: str, target: Target) -> Tiles | None:
+    """The tiles for `extents` on `target`; None where no tile of such heads fits its shared memory."""
     packed = extents.heads > extents.kv_heads and extents.queries < PACKED_QUERIES
     rows = extents.queries * (extents.heads // extents.kv_heads if packed else 1)
     stacks = extents.batch * (extents.kv_heads if packed else extents.heads)
     if target.interpreted:
         return Tiles(_block(rows, 256), _block(extents.keys, 512), 4, 1, packed)
-    wanted = [tiles for tiles in _candidates(extents, dtype, target) if tiles.block_m <= _block(rows, 128)]
+    fitting = list(_fitting(extents, dtype, target))
+    if not fitting:
+        return None
+    wanted = [tiles for tiles in fitting if tiles.block_m <= _block(rows, 128)] or fitting[-1:]
     filling = (tiles for tiles in wanted if cdiv(rows, tiles.block_m) * stacks >= target.sm_count)
     tiles = replace(next(filling, wanted[-1]), packed=packed)
     programs = max(1, cdiv(rows, tiles.block_m) * stacks)
@@ -74,29 +78,24 @@ def choose_tiles(extents: Extents, dtype: str, target: Target) -> Tiles:
     return tiles
 
 
-def _candidates(extents: Extents, dtype: str, target: Target) -> Iterator[Tiles]:
+def _fitting(extents: Extents, dtype: str, target: Target) -> Iterator[Tiles]:
     """Tiles by falling number of rows, each with as many stages and keys as shared memory allows."""
     itemsize = dtype_of(dtype).itemsize
     for tiles in _plans(max(extents.block_d, extents.block_v), dtype, target):
         keys = _block(extents.keys, tiles.block_n)
-        fitting = (
-            replace(tiles, block_n=block_n, num_stages=stages)
-            for block_n in (keys, max(16, keys // 2), max(16, keys // 4))
-            for stages in range(tiles.num_stages, 0, -1)
-        )
-        smallest = replace(tiles, block_n=16, num_stages=1)
-        within = (
-            choice
-            for choice in fitting
-            if choice.shared_bytes(extents.block_d, extents.block_v, itemsize) <= target.shared_bytes
-        )
-        yield next(within, smallest)
+        for block_n, stages in product(
+            (keys, max(16, keys // 2), max(16, keys // 4)), range(tiles.num_stages, 0, -1)
+        ):
+            choice = replace(tiles, block_n=block_n, num_stages=stages)
+            if choice.shared_bytes(extents.block_d, extents.block_v, itemsize) <= target.shared_bytes:
+                yield choice
+                break
 
 
 def _plans(widest: int, dtype: str, target: Target) -> tuple[Tiles, ...]:
     if not uses_tensor_cores(dtype, target):  # plain multiply-adds: bounded by registers
         warps = 4 if widest <= 128 else 8
-        return (Tiles(32, 32, warps, 1), Tiles(16, 32, warps, 1)) if widest <= 256 else (Tiles(16, 16, 8, 1),)
+        return (Tiles(32, 32, warps, 1), Tiles(16, 32, warps, 1)) if widest <= 256 else (Tiles(16, 32, 8, 1),)
     if dtype == "float32":
         if widest <= 128:
             return Tiles(64, 64, 4, 2), Tiles(32, 64, 4, 2), Tiles(16, 64, 4, 2)

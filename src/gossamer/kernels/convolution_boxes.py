@@ -33,6 +33,7 @@ from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.gemm import multiply_tiles
 from gossamer.kernels.gemm_tiles import Tiles, uses_tensor_cores
 from gossamer.kernels.launch import Boxes, launch
+from gossamer.kernels.tf32 import multiplies_in_tf32
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Target, dtype_of
 
@@ -49,51 +50,69 @@ def load_box(boxes, image, row, column, channel, ROWS: tl.constexpr):
 
 
 @triton.jit
-def convolution_boxes_kernel(
-    x_boxes, w_boxes, bias_ptr, z_boxes, y_boxes, n_tiles, n_outputs, columns, box_rows, box_columns, steps, chunks,
-    split_images, strides, pads, dilations, alpha, beta, KERNEL: tl.constexpr, ROWS: tl.constexpr,
-    KIND: tl.constexpr, MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, SPLIT: tl.constexpr, PERSISTENT: tl.constexpr,
-    BOX: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+def convolve_tile(
+    tile, x_boxes, w_boxes, bias_ptr, z_boxes, y_boxes, n_outputs, columns, box_rows, box_columns, steps, chunks,
+    split_images, strides, pads, dilations, alpha, beta, KERNEL: tl.constexpr, ROWS: tl.constexpr, KIND: tl.constexpr,
+    MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, SPLIT: tl.constexpr, BOX: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """y[n,p,q,k] = KIND(Σ over r, s, c of x[n, window(p,r), window(q,s), c] · w[k, (r,s,c)] + bias[k] + z[n,p,q,k])
-
-    Filters are packed (`convolution_weights`). BOX: images, rows and columns of a tile of y. A program does every
-    tile whose number is its own modulo their count. With SPLIT, image s · split_images + n of y is the plain sum over
-    the s-th part of K.
-    """
+    """Tile number `tile` of y, as `convolution_boxes_kernel` says."""
+    PIXELS: tl.constexpr = BOX[0] * BOX[1] * BOX[2]
+    output, box = tile % columns * BLOCK_N, tile // columns
+    image = box // box_columns // box_rows * BOX[0]
+    p, q = box // box_columns % box_rows * BOX[1], box % box_columns * BOX[2]
+    h, w = p * strides[0] - pads[0], q * strides[1] - pads[1]
     first, last = 0, steps
     if SPLIT:
         share = tl.cdiv(steps, tl.num_programs(1))
         first = tl.program_id(1) * share
         last = tl.minimum(first + share, steps)
-    for tile in tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten=PERSISTENT):
-        output, box = tile % columns * BLOCK_N, tile // columns
-        image = box // box_columns // box_rows * BOX[0]
-        p, q = box // box_columns % box_rows * BOX[1], box % box_columns * BOX[2]
-        h, w = p * strides[0] - pads[0], q * strides[1] - pads[1]
-        acc = tl.zeros((BOX[0] * BOX[1] * BOX[2], BLOCK_N), tl.float32)
-        for step in range(first, last):
-            tap = step // chunks
-            row, column = h + tap // KERNEL[1] * dilations[0], w + tap % KERNEL[1] * dilations[1]
-            x = load_box(x_boxes, image, row, column, step % chunks * BLOCK_K, ROWS)
-            filters = w_boxes.load([output, step * BLOCK_K])
-            x = x.reshape(BOX[0] * BOX[1] * BOX[2], BLOCK_K)
-            acc = multiply_tiles(x, filters.T, acc, MULTIPLY, UPCAST)
-        if SPLIT:
-            image += tl.program_id(1) * split_images
-        else:
-            if bias_ptr is not None:
-                channel = output + tl.arange(0, BLOCK_N)
-                acc += tl.load(bias_ptr + channel, mask=channel < n_outputs, other=0.0).to(tl.float32)[None, :]
-            if z_boxes is not None:
-                z = load_box(z_boxes, image, p, q, output, ROWS).reshape(BOX[0] * BOX[1] * BOX[2], BLOCK_N)
-                acc += z.to(tl.float32)
-            acc = activate(acc, KIND, alpha, beta)
-        y = acc.to(y_boxes.dtype)
-        if ROWS:
-            y_boxes.store([image, output], y)
-        else:
-            y_boxes.store([image, p, q, output], y.reshape(BOX[0], BOX[1], BOX[2], BLOCK_N))
+    acc = tl.zeros((PIXELS, BLOCK_N), tl.float32)
+    for step in range(first, last):
+        tap = step // chunks
+        row, column = h + tap // KERNEL[1] * dilations[0], w + tap % KERNEL[1] * dilations[1]
+        x = load_box(x_boxes, image, row, column, step % chunks * BLOCK_K, ROWS).reshape(PIXELS, BLOCK_K)
+        filters = w_boxes.load([output, step * BLOCK_K])
+        acc = multiply_tiles(x, filters.T, acc, MULTIPLY, UPCAST)
+    if SPLIT:
+        image += tl.program_id(1) * split_images
+    else:
+        if bias_ptr is not None:
+            channel = output + tl.arange(0, BLOCK_N)
+            acc += tl.load(bias_ptr + channel, mask=channel < n_outputs, other=0.0).to(tl.float32)[None, :]
+        if z_boxes is not None:
+            acc += load_box(z_boxes, image, p, q, output, ROWS).reshape(PIXELS, BLOCK_N).to(tl.float32)
+        acc = activate(acc, KIND, alpha, beta)
+    y = acc.to(y_boxes.dtype)
+    if ROWS:
+        y_boxes.store([image, output], y)
+    else:
+        y_boxes.store([image, p, q, output], y.reshape(BOX[0], BOX[1], BOX[2], BLOCK_N))
+
+
+@triton.jit
+def convolution_boxes_kernel(
+    x_boxes, w_boxes, bias_ptr, z_boxes, y_boxes, n_tiles, n_outputs, columns, box_rows, box_columns, steps, chunks,
+    split_images, strides, pads, dilations, alpha, beta, KERNEL: tl.constexpr, ROWS: tl.constexpr, KIND: tl.constexpr,
+    MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, SPLIT: tl.constexpr, PERSISTENT: tl.constexpr, BOX: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """y[n,p,q,k] = KIND(Σ over r, s, c of x[n, window(p,r), window(q,s), c] · w[k, (r,s,c)] + bias[k] + z[n,p,q,k])
+
+    window(o, tap) = o · strides − pads + tap · dilations. Filters are packed (`convolution_weights`). BOX: images, rows
+    and columns of a tile of y. PERSISTENT: a program does every tile whose number is its own modulo the count of
+    programs, and fetches the next one's operands while it writes one. With SPLIT, image s · split_images + n of y is
+    the plain sum over the s-th part of K.
+    """
+    if PERSISTENT:
+        for tile in tl.range(tl.program_id(0), n_tiles, tl.num_programs(0), flatten=True):
+            convolve_tile(tile, x_boxes, w_boxes, bias_ptr, z_boxes, y_boxes, n_outputs, columns, box_rows, box_columns,
+                          steps, chunks, split_images, strides, pads, dilations, alpha, beta, KERNEL, ROWS, KIND,
+                          MULTIPLY, UPCAST, SPLIT, BOX, BLOCK_N, BLOCK_K)  # fmt: skip
+    else:
+        convolve_tile(tl.program_id(0), x_boxes, w_boxes, bias_ptr, z_boxes, y_boxes, n_outputs, columns, box_rows,
+                      box_columns, steps, chunks, split_images, strides, pads, dilations, alpha, beta, KERNEL, ROWS,
+                      KIND, MULTIPLY, UPCAST, SPLIT, BOX, BLOCK_N, BLOCK_K)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +146,23 @@ class BoxTiles:
         """How many tiles y has."""
         return prod(self.boxes(convolution)) * cdiv(convolution.outputs, self.block_n)
 
+    def held(self, dtype: str, target: Target) -> int:
+        """How many persistent programs a multiprocessor holds: beside the pipeline each has room for the tile that it
+        is writing and for the residual that it adds."""
+        itemsize = dtype_of(dtype).itemsize
+        shared = self.plain.shared_bytes(itemsize) + 2 * self.block_m * self.block_n * itemsize
+        return min(target.shared_bytes // shared, shape_of(self.plain, dtype, target, boxes=True).resident)
+
 
 # block_k counts 16-bit elements: a row of it is the 128 bytes that shared memory's banks are swizzled over.
 BOX_TILES = (
     Tiles(128, 256, 64, 8, 3),
     Tiles(256, 128, 64, 8, 3),
-    Tiles(128, 128, 64, 8, 4),
+    Tiles(128, 128, 64, 8, 3),
     Tiles(128, 128, 64, 4, 3),
     Tiles(128, 64, 64, 4, 4),
     Tiles(64, 128, 64, 4, 4),
-    Tiles(64, 64, 64, 4, 5),
+    Tiles(64, 64, 64, 4, 4),
     Tiles(128, 32, 64, 4, 4),
     Tiles(64, 32, 64, 4, 6),
 )
@@ -166,7 +192,9 @@ def choose_tiles(convolution: Convolution, dtype: str, target: Target) -> Tiles 
     extents = extents_of(convolution)
     if target.interpreted:
         return choose_convolution_tiles(extents, dtype, target)
-    candidates = chain(priced(extents, dtype, target), priced_boxes(convolution, dtype, target))
+    candidates: Iterator[tuple[float, Tiles | BoxTiles]] = chain(
+        priced(extents, dtype, target), priced_boxes(convolution, dtype, target)
+    )
     return min(candidates, key=lambda candidate: candidate[0])[1]
 
 
@@ -183,13 +211,14 @@ def priced_boxes(convolution: Convolution, dtype: str, target: Target) -> Iterat
             continue
         tiles = BoxTiles(box, plain.block_n, plain.block_k, plain.num_warps, plain.num_stages)
         steps, programs = extents.steps(plain.block_k), tiles.count(convolution)
-        cost = cycles(shape, programs, steps, itemsize, target)
-        yield cost, tiles
-        if programs > shape.resident * target.sm_count:
-            yield cost, replace(tiles, persistent=True)
+        yield cycles(shape, programs, steps, itemsize, target), tiles
+        held = tiles.held(dtype, target)
+        if held and programs > held * target.sm_count:
+            lasting = replace(shape, resident=held)
+            yield cycles(lasting, programs, steps, itemsize, target, prologue=0), replace(tiles, persistent=True)
         for splits in split_counts(programs, steps, target):
-            split = cycles(shape, programs * splits, cdiv(steps, splits), 4, target)
-            yield split + second_launch(extents, splits, target), replace(tiles, splits=splits)
+            first = cycles(shape, programs * splits, cdiv(steps, splits), 4, target)
+            yield first + second_launch(extents, splits, target), replace(tiles, splits=splits)
 
 
 @lru_cache(maxsize=64)
@@ -233,7 +262,7 @@ def convolve_boxes(
     sums = node.temporary((tiles.splits, size), "float32") if tiles.splits > 1 else y
     here = epilogue if tiles.splits == 1 else Epilogue()
     n_tiles, (_, box_rows, box_columns) = tiles.count(convolution), tiles.boxes(convolution)
-    count = min(n_tiles, _held(tiles, x.dtype, target)) if tiles.persistent else n_tiles
+    count = min(n_tiles, target.sm_count * tiles.held(x.dtype, target)) if tiles.persistent else n_tiles
     arguments = here.arguments()
     residual = arguments.pop("z_ptr")
     row = filters.shape[-1]
@@ -263,7 +292,7 @@ def convolve_boxes(
         dilations=window.dilations[1:],
         KERNEL=window.kernel[1:],
         ROWS=convolution.rank == 0,
-        MULTIPLY="tf32" if x.dtype == "float32" else "ieee",
+        MULTIPLY="tf32" if multiplies_in_tf32(x.dtype, target) else "ieee",
         UPCAST=target.interpreted and x.dtype != "float32",
         SPLIT=tiles.splits > 1,
         PERSISTENT=tiles.persistent,
@@ -275,11 +304,6 @@ def convolve_boxes(
     if tiles.splits == 1:
         return (first,)
     return first, add_partial_sums(sums, tiles.splits, epilogue, y, convolution.y, target)
-
-
-def _held(tiles: BoxTiles, dtype: str, target: Target) -> int:
-    """Programs that the device holds at a time."""
-    return target.sm_count * shape_of(tiles.plain, dtype, target, boxes=True).resident
 
 
 def _boxes(

@@ -36,6 +36,8 @@ WRITTEN_BYTES = 24
 ISSUE = 128
 """Instructions per cycle and multiprocessor, counted by lane."""
 REGISTERS = 65536
+GATHER_REGISTERS, BOX_REGISTERS = 64, 32
+"""Registers of a thread besides its accumulators, where threads fetch the operands and where the copy engine does."""
 
 # block_k counts 16-bit elements: it is halved for fp32 operands.
 TENSOR_CORE_TILES = (
@@ -142,13 +144,15 @@ def second_launch(extents: Extents, splits: int, target: Target) -> float:
     return SECOND_LAUNCH + traffic / (L2_BYTES * target.sm_count)
 
 
-def cycles(shape: Shape, programs: int, steps: int, itemsize: int, target: Target) -> float:
+def cycles(
+    shape: Shape, programs: int, steps: int, itemsize: int, target: Target, *, prologue: float = PROLOGUE
+) -> float:
     """Estimated time. A multiprocessor's programs take as long as each would alone, as many at a time as it holds, or
     as long as what they share is busy; near where the two meet they hinder each other, as in a sum of squares."""
     here = cdiv(programs, target.sm_count)
     rounds = cdiv(here, min(shape.resident, max(1, here)))
     writing = itemsize * shape.writing
-    alone = rounds * (PROLOGUE + steps * max(shape.latency, shape.shared) + writing)
+    alone = rounds * (prologue + steps * max(shape.latency, shape.shared) + writing)
     return hypot(alone, here * (steps * shape.shared + writing))
 
 
@@ -177,13 +181,14 @@ def shape_of(tiles: Tiles, dtype: str, target: Target, *, flat: bool = False, bo
     latency = LATENCY if flat else LATENCY / max(1, tiles.num_stages - 1)
     shared = max(multiply, moved / L2_BYTES, issue) + step / 2
     writing = tiles.block_m * tiles.block_n / WRITTEN_BYTES
-    return Shape(tiles, shared, latency + step, writing, _resident(tiles, itemsize, target))
+    resident = _resident(tiles, itemsize, BOX_REGISTERS if boxes else GATHER_REGISTERS, target)
+    return Shape(tiles, shared, latency + step, writing, resident)
 
 
-def _resident(tiles: Tiles, itemsize: int, target: Target) -> int:
+def _resident(tiles: Tiles, itemsize: int, registers_besides: int, target: Target) -> int:
     """Programs that one multiprocessor holds at a time: bounded by shared memory, registers and warps."""
     threads = 32 * tiles.num_warps
-    registers = threads * (64 + tiles.block_m * tiles.block_n // threads)
+    registers = threads * (registers_besides + tiles.block_m * tiles.block_n // threads)
     return max(1, min(target.shared_bytes // tiles.shared_bytes(itemsize), REGISTERS // registers, 1536 // threads))
 
 

@@ -20,6 +20,9 @@ from gossamer.program import Buffer, Call, Target
 MAX_UNROLLED = 64
 """Taps up to which the loop over them is unrolled: all their loads are then under way at once."""
 
+ENOUGH_WARPS = 12
+"""Per multiprocessor: with fewer it waits for memory."""
+
 
 @triton.jit
 def add_tap(
@@ -91,7 +94,11 @@ class Patch:
 
 
 def choose_patch(pixels: int, channels: int, itemsize: int, channels_last: bool, target: Target) -> Patch:
-    """Threads side by side along what is contiguous, 16 bytes each; patches small enough to occupy the device."""
+    """Threads side by side along what is contiguous, 16 bytes each.
+
+    Where there is enough to do, a program is one warp, and a thread has two outputs: they share the filter and the
+    arithmetic on addresses. Else there are more warps, of one output per thread, to have more loads under way.
+    """
     if target.interpreted:
         wide = power_of_two(channels, 4096)
         return Patch(min(2**18 // wide, power_of_two(pixels)), wide, 4)
@@ -100,14 +107,12 @@ def choose_patch(pixels: int, channels: int, itemsize: int, channels_last: bool,
         while block > 128 and cdiv(pixels, block) * channels < 4 * target.sm_count:
             block //= 2
         return Patch(block, 1, 4)
-    wide = power_of_two(channels, 64)
-    vector = max(1, 16 // itemsize)
-    for elements, num_warps in ((64 * wide, 8), (32 * wide, 4), (16 * wide, 4), (8 * wide, 2)):
-        block = max(1, elements // wide)
-        enough = cdiv(pixels, block) * cdiv(channels, wide) >= 4 * target.sm_count
-        if enough and elements >= 32 * num_warps * vector:
-            return Patch(block, wide, num_warps)
-    return Patch(max(1, 32 * 2 * vector // wide), wide, 2)
+    wide = min((power_of_two(channels, most) for most in (64, 32)), key=lambda block: cdiv(channels, block) * block)
+    vectors = 32 * max(1, 16 // itemsize)
+    warps = cdiv(pixels * channels, 2 * vectors)
+    if warps >= ENOUGH_WARPS * target.sm_count:
+        return Patch(max(1, 2 * vectors // wide), wide, 1)
+    return Patch(max(1, 4 * vectors // wide), wide, 4)
 
 
 def convolve_depthwise(

@@ -224,8 +224,18 @@ def binary(OP: tl.constexpr, a, b):
 
 
 @triton.jit
+def shift_right(a, b):
+    """a >> b, where nothing but copies of the sign is left of a if b is negative, or the width or more."""
+    inside = (b >= 0) & (b < a.dtype.primitive_bitwidth)
+    if a.dtype.is_int_signed():
+        return a >> tl.where(inside, b, a.dtype.primitive_bitwidth - 1).to(a.dtype)
+    else:
+        return tl.where(inside, a >> b, 0).to(a.dtype)
+
+
+@triton.jit
 def bitwise(OP: tl.constexpr, a, b):
-    """Operations on bits, and remainders. Shifts by the width or more give 0."""
+    """Operations on bits, and remainders."""
     if OP == "bitwise_and":
         return a & b
     elif OP == "bitwise_or":
@@ -233,9 +243,9 @@ def bitwise(OP: tl.constexpr, a, b):
     elif OP == "bitwise_xor":
         return a ^ b
     elif OP == "shift_left":
-        return tl.where(b < a.dtype.primitive_bitwidth, a << b, 0).to(a.dtype)
+        return tl.where((b >= 0) & (b < a.dtype.primitive_bitwidth), a << b, 0).to(a.dtype)
     elif OP == "shift_right":
-        return tl.where(b < a.dtype.primitive_bitwidth, a >> b, 0).to(a.dtype)
+        return shift_right(a, b)
     elif OP == "fmod" or OP == "mod":
         r = fmod(a, b) if a.dtype.is_floating() else a % b
         if OP == "mod":

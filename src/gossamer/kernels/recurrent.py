@@ -12,6 +12,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
+from gossamer.kernels.extents import power_of_two
 from gossamer.kernels.gemm import Epilogue, Matrix, Product, multiply
 from gossamer.kernels.launch import launch
 from gossamer.kernels.recurrent_activations import Activations, activations_of
@@ -19,10 +20,15 @@ from gossamer.kernels.recurrent_cells import (
     gate,
     gru_blend,
     initial_state,
+    lengths_of,
+    linear_gru_cell,
+    load_rows,
     lstm_cell,
+    peephole_weights,
     projected,
     recur,
     split_gates,
+    store_where,
     summed_biases_kernel,
     time_of,
     unit_weights,
@@ -65,24 +71,17 @@ def recurrent_kernel(
     last_rows = r_ptr + (direction * GATES * n_hidden + 2 * n_hidden + j) * n_hidden
     held, held_last = r_ptr, r_ptr
     if HELD:
-        k = tl.arange(0, BLOCK_K)
-        held = tl.load(rows[:, None] + k[None, :], mask=live[:, None] & (k < n_hidden)[None, :], other=0)
+        held = load_rows(rows, live, tl.arange(0, BLOCK_K), n_hidden, "")
         if CELL == "gru":
-            held_last = tl.load(last_rows[:, None] + k[None, :], mask=j_live[:, None] & (k < n_hidden)[None, :], other=0)
+            held_last = load_rows(last_rows, j_live, tl.arange(0, BLOCK_K), n_hidden, "")
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
     reset_bias = unit_weights(b_ptr, direction * 6 + 5, j, n_hidden, TYPE)
-    peepholes = (
-        unit_weights(peephole_ptr, direction * 3, j, n_hidden, TYPE),
-        unit_weights(peephole_ptr, direction * 3 + 1, j, n_hidden, TYPE),
-        unit_weights(peephole_ptr, direction * 3 + 2, j, n_hidden, TYPE),
-    )
+    peepholes = peephole_weights(peephole_ptr, direction, j, n_hidden, TYPE)
     turn = 0  # how often programs exchanged states
     for tile in range(group, tl.cdiv(n_batch, BLOCK_B), n_groups):
         b = tile * BLOCK_B + tl.arange(0, BLOCK_B)
         b_live = b < n_batch
-        length = tl.where(b_live, n_steps, 0)
-        if lengths_ptr is not None:
-            length = tl.load(lengths_ptr + b, mask=b_live, other=0)
+        length = lengths_of(lengths_ptr, b, b_live, n_steps)
         b = b.to(tl.int64)
         inside = b_live[:, None] & j_live[None, :]
         own = direction * h_strides[0] + b[:, None] * h_strides[1] + j[None, :]
@@ -92,7 +91,8 @@ def recurrent_kernel(
         if SHARED:
             state = state_ptr + (direction * n_batch + b) * n_hidden
             counter = counter_ptr + (direction * n_groups + group) * 32
-            exchange = (state, slot, state[:, None] + j[None, :], inside, b_live, n_hidden, counter, n_parts)
+            own_state = state[:, None] + j[None, :]
+            exchange = (state, slot, own_state, inside, b_live, n_hidden, counter, n_parts)  # type: ignore[assignment]
         x_rows = x_ptr + direction * x_strides[0] + b * x_strides[2]
         x_next = projected(x_rows, x_strides[1], 0, length, backward, columns, live)
         for s in range(n_steps):
@@ -108,11 +108,9 @@ def recurrent_kernel(
                 gates = split_gates(x + sums, PADDED, BLOCK_B, BLOCK_H)
                 new_h, new_c = lstm_cell(gates, c, peepholes, clip, parameters, KINDS, CLIP, COUPLED)
             elif CELL == "gru_linear":
-                x_z, x_r, x_last, _ = split_gates(x, PADDED, BLOCK_B, BLOCK_H)
-                h_z, h_r, h_last, _ = split_gates(sums, PADDED, BLOCK_B, BLOCK_H)
-                h_last = h_last if reset_bias is None else h_last + reset_bias
-                candidate = x_last + gate(x_r + h_r, 0, clip, parameters, KINDS, CLIP) * h_last
-                new_h = gru_blend(x_z + h_z, candidate, h, clip, parameters, KINDS, CLIP)
+                gates = split_gates(x, PADDED, BLOCK_B, BLOCK_H)
+                sums = split_gates(sums, PADDED, BLOCK_B, BLOCK_H)
+                new_h = linear_gru_cell(gates, sums, h, reset_bias, clip, parameters, KINDS, CLIP)
             else:
                 x_last = projected(x_rows, x_strides[1], s, length, backward, 2 * n_hidden + j, j_live)
                 z, r, _, _ = split_gates(x + sums, PADDED, BLOCK_B, BLOCK_H)
@@ -123,17 +121,12 @@ def recurrent_kernel(
                 new_h = gru_blend(z, x_last + sums, h, clip, parameters, KINDS, CLIP)
             alive = (s < length)[:, None] & inside
             h, c = tl.where(alive, new_h, h), tl.where(alive, new_c, c)
-            if y_ptr is not None:
-                t = time_of(s, length, backward).to(tl.int64)
-                at = direction * y_strides[0] + t * y_strides[1] + b * y_strides[2]
-                y = tl.where(alive, h, 0.0).to(y_ptr.dtype.element_ty)
-                tl.store(y_ptr + at[:, None] + j[None, :], y, mask=inside)
+            t = time_of(s, length, backward).to(tl.int64)
+            at = direction * y_strides[0] + t * y_strides[1] + b * y_strides[2]
+            store_where(y_ptr, at[:, None] + j[None, :], h, alive, inside)
         # A sequence of no steps leaves zeros, not its initial state: so onnxruntime reads ONNX's "last output value".
-        ran = (length > 0)[:, None] & inside
-        if h_ptr is not None:
-            tl.store(h_ptr + own, tl.where(ran, h, 0.0).to(h_ptr.dtype.element_ty), mask=inside)
-        if c_ptr is not None:
-            tl.store(c_ptr + own, tl.where(ran, c, 0.0).to(c_ptr.dtype.element_ty), mask=inside)
+        store_where(h_ptr, own, h, (length > 0)[:, None], inside)
+        store_where(c_ptr, own, c, (length > 0)[:, None], inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +152,11 @@ class Recurrence:
         return {"rnn": 1, "lstm": 4, "gru": 2, "gru_linear": 3}[self.cell]
 
     @property
+    def padded(self) -> int:
+        """`lead` as tiles have it."""
+        return power_of_two(self.lead)
+
+    @property
     def x_strides(self) -> tuple[int, int, int]:
         row = self.directions * self.gates * self.hidden
         step, batch = (row, self.steps * row) if self.batch_first else (self.batch * row, row)
@@ -173,7 +171,8 @@ class Recurrence:
 
     @property
     def h_strides(self) -> tuple[int, int]:
-        return (self.hidden, self.directions * self.hidden) if self.batch_first else (self.batch * self.hidden, self.hidden)
+        direction, batch = self.batch * self.hidden, self.hidden
+        return (self.hidden, self.directions * self.hidden) if self.batch_first else (direction, batch)
 
     def flops(self, directions: int) -> int:
         return 2 * self.steps * self.batch * directions * self.gates * self.hidden**2
@@ -261,8 +260,7 @@ def _walk(
     """The recurrence: one launch, or one per direction where their activations differ."""
     alike = len(set(activations)) == 1
     at_once = recurrence.directions if alike else 1
-    padded = 1 << (recurrence.lead - 1).bit_length()
-    plan = choose_plan(recurrence.batch, recurrence.hidden, padded, at_once, node.x.dtype, target)
+    plan = choose_plan(recurrence.batch, recurrence.hidden, recurrence.padded, at_once, node.x.dtype, target)
     calls: list[Call] = []
     state = counter = None
     if plan.shared:
@@ -270,9 +268,7 @@ def _walk(
         counter = node.temporary((recurrence.directions * plan.groups, COUNTER_WORDS), "int32")
         calls.append(Fill(counter.name))
     for first in range(0, recurrence.directions, at_once):
-        calls.append(
-            _launch(node, target, recurrence, plan, (first, at_once), activations[first], (x, state, counter))
-        )
+        calls.append(_launch(node, target, recurrence, plan, (first, at_once), activations[first], (x, state, counter)))
     return tuple(calls)
 
 
@@ -289,7 +285,7 @@ def _launch(
     x, state, counter = workspace
     first, count = directions
     y, h, c = node.output(0), node.output(1), node.output(2)
-    clip = node.attribute("clip", None)
+    clip: float | None = node.attribute("clip", None)
     return launch(
         recurrent_kernel,
         (count * plan.groups * plan.parts(recurrence.hidden),),
@@ -320,7 +316,7 @@ def _launch(
         x_strides=recurrence.x_strides,
         y_strides=recurrence.y_strides,
         h_strides=recurrence.h_strides,
-        clip=float(clip or 0.0),
+        clip=0.0 if clip is None else clip,
         parameters=activations.parameters,
         CELL=recurrence.cell,
         KINDS=activations.kinds,
@@ -328,7 +324,7 @@ def _launch(
         COUPLED=bool(node.attribute("input_forget", 0)),
         GATES=recurrence.gates,
         LEAD=recurrence.lead,
-        PADDED=1 << (recurrence.lead - 1).bit_length(),
+        PADDED=recurrence.padded,
         MULTIPLY=plan.multiply,
         UPCAST=target.interpreted and node.x.dtype in ("float16", "bfloat16"),
         HELD=plan.held,

@@ -49,7 +49,7 @@ class Activations:
 
 
 def activations_of(node: Node, directions: int) -> tuple[Activations, ...] | Refusal:
-    """Of each direction. Values of activation_alpha and activation_beta go, in order, to the functions that take any."""
+    """Of each direction. Values of activation_alpha and activation_beta go, in order, to functions that take any."""
     count = len(DEFAULTS[node.op_type])
     names = node.attribute("activations", DEFAULTS[node.op_type] * directions)
     if len(names) != count * directions:

@@ -8,6 +8,9 @@ import triton.language as tl
 from gossamer.kernels.activations import activate
 from gossamer.kernels.elementwise_math import maximum, minimum, tanh
 
+PAST_L1 = tl.constexpr(".cg")
+"""How states are read: other programs' stores do not reach L1."""
+
 
 @triton.jit
 def gate(x, PLACE: tl.constexpr, clip, parameters, KINDS: tl.constexpr, CLIP: tl.constexpr):
@@ -72,8 +75,16 @@ def gru_blend(z, candidate, h, clip, parameters, KINDS: tl.constexpr, CLIP: tl.c
 
 
 @triton.jit
+def linear_gru_cell(x, sums, h, bias, clip, parameters, KINDS: tl.constexpr, CLIP: tl.constexpr):
+    """H of GRU with linear_before_reset, from x and h · Rᵀ apart: the reset scales the candidate's h · Rᵀ + bias."""
+    inner = sums[2] if bias is None else sums[2] + bias
+    candidate = x[2] + gate(x[1] + sums[1], 0, clip, parameters, KINDS, CLIP) * inner
+    return gru_blend(x[0] + sums[0], candidate, h, clip, parameters, KINDS, CLIP)
+
+
+@triton.jit
 def product(v, r, MULTIPLY: tl.constexpr, UPCAST: tl.constexpr):
-    """v[b, k] · r[n, k]ᵀ, summed in fp32 (fp64 for fp64). MULTIPLY: `sum` for few rows, else how `tl.dot` multiplies."""
+    """v[b, k] · r[n, k]ᵀ, summed in fp32 (fp64: fp64). MULTIPLY: `sum` for few rows, else how `tl.dot` multiplies."""
     WIDE: tl.constexpr = tl.float64 if v.dtype == tl.float64 else tl.float32
     if MULTIPLY == "sum":
         return tl.sum(v.to(WIDE)[:, None, :] * r.to(WIDE)[None, :, :], axis=2)
@@ -103,23 +114,23 @@ def recur(
         state_at = exchange[0] + (turn % 2) * exchange[1]
         publish(v, exchange[2] + (turn % 2) * exchange[1], exchange[3], exchange[6], (turn + 1) * exchange[7])
         if HELD:
-            whole = load_state(state_at, tl.arange(0, BLOCK_K), exchange[4], n_hidden)
+            whole = load_rows(state_at, exchange[4], tl.arange(0, BLOCK_K), n_hidden, PAST_L1)
             return product(whole, held, MULTIPLY, UPCAST)
         else:
             acc = tl.zeros((BLOCK_B, BLOCK_N), v.dtype)
             for start in tl.range(0, n_hidden, BLOCK_K, num_stages=STAGES):
                 k = start + tl.arange(0, BLOCK_K)
-                whole = load_state(state_at, k, exchange[4], n_hidden)
-                r = tl.load(rows[:, None] + k[None, :], mask=live[:, None] & (k < n_hidden)[None, :], other=0)
+                whole = load_rows(state_at, exchange[4], k, n_hidden, PAST_L1)
+                r = load_rows(rows, live, k, n_hidden, "")
                 acc += product(whole, r, MULTIPLY, UPCAST)
             return acc
 
 
 @triton.jit
-def load_state(rows, k, live, n_hidden):
-    """Columns k of the state; past L1, which other programs' stores do not reach."""
-    mask = live[:, None] & (k < n_hidden)[None, :]
-    return tl.load(rows[:, None] + k[None, :], mask=mask, other=0, cache_modifier=".cg")
+def load_rows(rows, live, k, n_columns, CACHE: tl.constexpr):
+    """Columns k of the rows that are live: [rows, columns], 0 where there are none."""
+    mask = live[:, None] & (k < n_columns)[None, :]
+    return tl.load(rows[:, None] + k[None, :], mask=mask, other=0, cache_modifier=CACHE)
 
 
 @triton.jit
@@ -165,9 +176,33 @@ def unit_weights(at, row, j, n_hidden, TYPE: tl.constexpr):
 
 
 @triton.jit
-def summed_biases_kernel(
-    b_ptr, y_ptr, n_row, n_both, BLOCK: tl.constexpr
-):
+def peephole_weights(at, direction, j, n_hidden, TYPE: tl.constexpr):
+    """Those of i, o and f."""
+    return (
+        unit_weights(at, direction * 3, j, n_hidden, TYPE),
+        unit_weights(at, direction * 3 + 1, j, n_hidden, TYPE),
+        unit_weights(at, direction * 3 + 2, j, n_hidden, TYPE),
+    )
+
+
+@triton.jit
+def lengths_of(at, b, live, n_steps):
+    """Of the sequences b; n_steps where lengths are not given, 0 where there is no sequence."""
+    if at is None:
+        return tl.where(live, n_steps, 0)
+    else:
+        return tl.load(at + b, mask=live, other=0)
+
+
+@triton.jit
+def store_where(at, offsets, values, alive, inside):
+    """Stores values where alive, and zeros elsewhere; nothing where the output is not wanted."""
+    if at is not None:
+        tl.store(at + offsets, tl.where(alive, values, 0.0).to(at.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def summed_biases_kernel(b_ptr, y_ptr, n_row, n_both, BLOCK: tl.constexpr):
     """y[d, i] = b[d, i] + b[d, n_row + i] for i < n_both, b[d, i] for n_both <= i < n_row."""
     direction = tl.program_id(0).to(tl.int64)
     for start in range(0, n_row, BLOCK):

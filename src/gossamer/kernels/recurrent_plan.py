@@ -25,10 +25,11 @@ FEW_ROWS = 2
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """block_b: batch rows of a tile. block_h: hidden units that a program owns. block_k: of the hidden state multiplied
-    at a time. groups: tiles of the batch that are worked on at once; a group takes several in turn where there are more.
+    """Who does what.
 
-    held: the program keeps its rows of R in registers. shared: several programs make up one hidden state.
+    block_b: batch rows of a tile. block_h: hidden units that a program owns. block_k: of the state multiplied at once.
+    groups: tiles of the batch that are worked on at once; where there are more, a group takes several in turn. held: a
+    program keeps its rows of R in registers. shared: several programs make up one hidden state.
     """
 
     block_b: int
@@ -46,8 +47,7 @@ class Plan:
 
 @lru_cache(maxsize=1024)
 def choose_plan(batch: int, hidden: int, gates: int, directions: int, dtype: str, target: Target) -> Plan:
-    """The plan for states of [batch, hidden] in `directions` independent directions. gates: multiplied at a time, a power
-    of two."""
+    """The plan for states of [batch, hidden] in independent directions. gates: multiplied at once, a power of two."""
     whole = power_of_two(hidden)
     if target.interpreted:
         block_b = power_of_two(min(batch, 64))
@@ -61,7 +61,7 @@ def choose_plan(batch: int, hidden: int, gates: int, directions: int, dtype: str
 
 
 def _few_rows(batch: int, hidden: int, gates: int, directions: int, dtype: str, target: Target) -> Plan:
-    itemsize, whole = dtype_of(dtype).itemsize, power_of_two(hidden)
+    itemsize, whole = max(4, dtype_of(dtype).itemsize), power_of_two(hidden)  # halves are held as fp32
     row = gates * whole * itemsize
     plan = Plan(power_of_two(batch), whole, whole, _warps(row * whole), "sum", True, False, 1)
     if row * whole <= ALONE_BYTES:

@@ -49,14 +49,16 @@ def lower_depth_to_space(node: Node, target: Target) -> Lowered:
 @lowers("SpaceToDepth")
 @lowers("SpaceToDepth", domain=CHANNELS_LAST)
 def lower_space_to_depth(node: Node, target: Target) -> Lowered:
-    """b × b pixels become channels, the pixel's place in front of its channel (ONNX SpaceToDepth 1)."""
+    """b × b pixels become channels (ONNX SpaceToDepth 1): the pixel's place in front of its channel, or behind it in mode
+    CRD, which there is since 28."""
     if refusal := movable(node.x):
         return refusal
     block: int = node.attribute("blocksize")
+    depth_first = node.attribute("mode", "DCR") == "DCR"
     if node.channels_last:
         n, height, width, channels = node.x.shape
         x = node.x.reshaped(n, height // block, block, width // block, block, channels)
-        return permute(x, node.y, (0, 1, 3, 2, 4, 5), target)
+        return permute(x, node.y, (0, 1, 3, 2, 4, 5) if depth_first else (0, 1, 3, 5, 2, 4), target)
     n, channels, height, width = node.x.shape
     x = node.x.reshaped(n, channels, height // block, block, width // block, block)
-    return permute(x, node.y, (0, 3, 5, 1, 2, 4), target)
+    return permute(x, node.y, (0, 3, 5, 1, 2, 4) if depth_first else (0, 1, 3, 5, 2, 4), target)

@@ -16,6 +16,8 @@ FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataT
 HIDDEN = -1e4
 """Masks of at most this are what exporters write for minus infinity: exp of it is zero in every type."""
 
+_BETWEEN = frozenset({"Add", "Cast", "Div", "Identity", "Mul", "Reshape", "Where"})
+
 
 @dataclass(slots=True)
 class Mask:
@@ -121,23 +123,17 @@ def _take_where(found: Probabilities, node: ir.Node, shape: tuple[int, ...]) -> 
     return None
 
 
-def _are_scores(value: ir.Value, reader: ir.Node) -> bool:
-    """Whether a product is at the end of what is only scaled, masked or cast."""
-    for _ in range(8):
-        node = value.producer()
-        if node is None or node.domain != "" or sole_reader(value) is not reader:
-            return False
-        if node.op_type == "MatMul":
-            return True
-        if node.op_type not in ("Mul", "Div", "Cast", "Identity", "Where", "Reshape", "Add"):
-            return False
-        inner = next((one for one in node.inputs if one is not None and static_shape(one) == static_shape(value)), None)
-        if node.op_type == "Reshape":
-            inner = node.inputs[0]
-        if inner is None:
-            return False
-        value, reader = inner, node
-    return False
+def _are_scores(value: ir.Value, reader: ir.Node, most: int = 8) -> bool:
+    """Whether a product is at the end of what is only scaled, masked or cast, and only `reader` reads it."""
+    node, shape = value.producer(), static_shape(value)
+    if not most or node is None or shape is None or node.domain != "" or sole_reader(value) is not reader:
+        return False
+    if node.op_type == "MatMul":
+        return True
+    if node.op_type not in _BETWEEN:
+        return False
+    inner = ((one, static_shape(one)) for one in node.inputs if one is not None)
+    return any(extents and extents[-2:] == shape[-2:] and _are_scores(one, node, most - 1) for one, extents in inner)
 
 
 def _walk_on(found: Probabilities) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +23,7 @@ Order: TypeAlias = "tuple[int, ...]"
 """The axes of a value, as ONNX numbers them, in the order in which memory has them."""
 
 
+@cache
 def last_order(rank: int, channel_axes: int = 1) -> Order:
     """N, spatial…, C of N, C, spatial…, where C may be several axes."""
     return (0, *range(1 + channel_axes, rank), *range(1, 1 + channel_axes))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -129,32 +129,39 @@ def _rms_norm(node: ir.Node) -> Sequence[StandIn]:
     return (StandIn("LayerNormalization", node.inputs[:2], (y, None, scale), axis),)
 
 
-def _matmul(node: ir.Node) -> Sequence[StandIn] | None:
-    """The operands transposed as it says, once their ranks are known."""
+def _matmul(node: ir.Node) -> Sequence[StandIn]:
+    """The operands transposed as it says, whatever their ranks."""
     steps: list[StandIn] = []
     operands: list[Operand] = []
     for side, value in zip("AB", node.inputs, strict=False):
-        perm = _perm(node, side, value)
-        if perm is None:
-            return None
-        if perm == sorted(perm):
-            operands.append(value)
-            continue
-        operands.append(f"{node.outputs[0].name}/{side}")
-        steps.append(StandIn("Transpose", (value,), operands[-1:], (ir.AttrInt64s("perm", perm),)))
+        # transBatchA moves the first axis before the last two, transA swaps these then.
+        swapped, moved = _flag(node, f"trans{side}"), _flag(node, f"transBatch{side}")
+        before, after = ("i...j" if moved else "...ij"), ("...ji" if swapped else "...ij")
+        operands.append(f"{node.outputs[0].name}/{side}" if before != after else value)
+        if before != after:
+            equation = ir.AttrString("equation", f"{before}->{after}")
+            steps.append(StandIn("Einsum", (value,), operands[-1:], (equation,)))
     return (*steps, StandIn("MatMul", operands, node.outputs))
 
 
-def _perm(node: ir.Node, side: str, value: ir.Value | None) -> list[int] | None:
-    """transBatchA moves the first axis before the last two, transA swaps these then."""
-    if value is None or value.shape is None:
-        return None
-    axes = list(range(len(value.shape)))
-    if _flag(node, f"transBatch{side}"):
-        axes = [*axes[1:-1], 0, axes[-1]]
-    if _flag(node, f"trans{side}") and len(axes) > 1:
-        axes[-2:] = axes[:-3:-1]
-    return axes
+def _skip_group_norm(node: ir.Node) -> Sequence[StandIn]:
+    """Outputs: the norm, and the sum of the inputs, like the first of them."""
+    return [StandIn("Identity", node.inputs[:1], (value,)) for value in node.outputs if value.name]
+
+
+def _nhwc_conv(node: ir.Node, *, filters_last: bool) -> Sequence[StandIn]:
+    """Conv over N, H, W, C. filters_last: filters have their channels last too."""
+    name = node.outputs[0].name
+    first, last = ir.AttrInt64s("perm", (0, 3, 1, 2)), ir.AttrInt64s("perm", (0, 2, 3, 1))
+    filters: Operand = f"{name}/filters" if filters_last else node.inputs[1]
+    kept = [value for attribute, value in node.attributes.items() if not attribute.startswith("activation")]
+    steps = [StandIn("Transpose", node.inputs[1:2], (filters,), (first,))] if filters_last else []
+    return (
+        *steps,
+        StandIn("Transpose", node.inputs[:1], (f"{name}/x",), (first,)),
+        StandIn("Conv", (f"{name}/x", filters), (f"{name}/y",), kept),
+        StandIn("Transpose", (f"{name}/y",), node.outputs, (last,)),
+    )
 
 
 def _flag(node: ir.Node, name: str) -> bool:
@@ -172,6 +179,8 @@ _RULES: Mapping[tuple[str, str], _Rule] = {
     ("", "GroupNormalization"): _like_first,
     ("", "MeanVarianceNormalization"): _like_first,
     (MICROSOFT, "FusedConv"): _without_activation("Conv"),
+    (MICROSOFT, "NhwcConv"): partial(_nhwc_conv, filters_last=True),
+    (MICROSOFT, "NhwcFusedConv"): partial(_nhwc_conv, filters_last=False),
     (MICROSOFT, "FusedGemm"): _without_activation("Gemm"),
     (MICROSOFT, "FusedMatMul"): _matmul,
     (MICROSOFT, "BiasGelu"): _like_first,
@@ -179,6 +188,8 @@ _RULES: Mapping[tuple[str, str], _Rule] = {
     (MICROSOFT, "Gelu"): _like_first,
     (MICROSOFT, "QuickGelu"): _like_first,
     (MICROSOFT, "BiasSoftmax"): _like_first,
+    (MICROSOFT, "GroupNorm"): _like_first,
+    (MICROSOFT, "SkipGroupNorm"): _skip_group_norm,
     (MICROSOFT, "RotaryEmbedding"): _like_first,
     (MICROSOFT, "SimplifiedLayerNormalization"): _rms_norm,
     (MICROSOFT, "SkipLayerNormalization"): _skip_norm,

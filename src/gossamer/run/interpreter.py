@@ -308,10 +308,11 @@ def _interpreting(touched: Spans, written: Spans) -> Iterator[None]:
 
     interpreter, builder_type = _triton()
     patch, builder = interpreter._patch_lang, interpreter.interpreter_builder
+    # The builder comes first: Triton 3.6 binds the one there is when it patches.
+    interpreter.interpreter_builder = interpreter.interpreter_semantic.builder = builder_type(touched, written)
     scope = patch(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     done = type(scope)()
     interpreter._patch_lang = lambda _: done
-    interpreter.interpreter_builder = interpreter.interpreter_semantic.builder = builder_type(touched, written)
     try:
         yield
     finally:

@@ -116,6 +116,11 @@ def test_stale_shapes_of_intermediate_values_are_not_believed(bench):
     assert "%y = Neg(%c) : float32[2,3]" in inferred(model, x=(2, 3))
 
 
+def test_stale_shapes_of_outputs_are_not_believed_either(bench):
+    model = bench.load("g (float[2,3] x) => (float[2,5] y) { y = Neg (x) }")
+    assert "%y = Neg(%x) : float32[2,3]" in inferred(model)
+
+
 def test_shapes_that_depend_on_data_stay_open(bench):
     model = bench.load("g (float[4] x) => (int64[a,b] y) { z = NonZero (x) y = Neg (z) }")
     inferred(model)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from gossamer.model.attention_forms import FLOATS, Mask, Probabilities, first_of_causal, probabilities_around
-from gossamer.model.edit import erase, static_shape
+from gossamer.model.edit import Names, erase, static_shape
 from gossamer.model.fusion import fuse, scaled_by, sole_reader
 from gossamer.model.strided_views import Factor, Trace, View, trace
 
@@ -60,42 +59,52 @@ class _Grid:
 
 def _fuse(model: ir.Model, found: Probabilities) -> bool:
     first, last = found.nodes[0], found.nodes[-1]
-    operands = _operand(first.inputs[0]), _operand(first.inputs[1], turned=True), _operand(last.inputs[1])
-    q, k, v = operands
-    if q is None or k is None or v is None:
+    v = _operand(last.inputs[1])
+    if v is None:
         return False
-    grid = _grid(found, q.view)
-    layouts = None if grid is None else _layouts(grid, q.view, k.view, v.view)
-    masks = None if grid is None else _masks(found, grid)
-    if grid is None or layouts is None or masks is None:
+    q, k = _operand(first.inputs[0], v.source.dtype), _operand(first.inputs[1], v.source.dtype, turned=True)
+    grid = None if q is None else _grid(found, q.view)
+    if q is None or k is None or grid is None or not (q.source.dtype == k.source.dtype == v.source.dtype):
+        return False
+    layouts, masks = _layouts(found, grid, q.view, k.view, v.view), _masks(found, grid)
+    if layouts is None or masks is None:
         return False
     shape, attributes = layouts
-    attributes += masks.attributes
     output = _take_output(found, (grid.batch, grid.heads, grid.queries, shape[-1]))
     attributes += [] if output is None else [_layout("Y", output)]
     scale = found.scale * _factor(q) * _factor(k)
     start = [ir.AttrInt64s("shape", shape), *([ir.AttrFloat32("scale", scale)] if scale != 1.0 else [])]
     end = [ir.AttrInt64("zero_empty", 1)] if found.zero_empty else []
-    mask = masks.mask if masks.mask is None or not masks.invert else _inverted(masks.mask, found.nodes[0])
+    mask = _inverted(model, masks.mask, first) if masks.mask is not None and masks.invert else masks.mask
     inputs = (q.source, k.source, v.source, masks.bias, mask)
-    fuse(model, "FusedAttention", inputs, [*start, *attributes, *end], found.nodes)
+    fuse(model, "FusedAttention", inputs, [*start, *attributes, *masks.attributes, *end], found.nodes)
     for operand in (q, k, v, *masks.traces):
         _erase_unused(operand.nodes)
     return True
 
 
-def _operand(value: ir.Value | None, *, turned: bool = False) -> Trace | None:
-    """Where an operand of a product comes from, as [batch…, row, column]. turned: it is the transposed one, Kᵀ; then keys
-    may be contiguous instead of columns."""
+def _operand(value: ir.Value | None, narrow: ir.DataType | None = None, *, turned: bool = False) -> Trace | None:
+    """Where an operand of a product comes from, as [batch…, row, column].
+
+    narrow: a type that it may be widened from; then it may be scaled, too. turned: it is the transposed one, Kᵀ, of which keys may
+    be contiguous instead of columns.
+    """
     if value is None or value.dtype not in FLOATS or len(static_shape(value) or ()) not in (3, 4):
         return None
 
     def accept(view: View) -> bool:
-        contiguous = (view.stride(-1) in (0, 1)) or (turned and view.stride(-2) in (0, 1))
-        return contiguous and view.stride(-1) is not None and view.stride(-2) is not None and _has_heads(view)
+        rows, columns = view.stride(-2), view.stride(-1)
+        if rows is None or columns is None or not _has_heads(view):
+            return False
+        return columns in (0, 1) or (turned and rows in (0, 1))
 
-    found = trace(value, accept, _scaled_input) if value is not None else None
-    return found
+    def through(node: ir.Node) -> ir.Value | None:
+        if node.op_type == "Cast" and node.domain == "" and narrow is not None:
+            return node.inputs[0] if node.inputs[0] is not None and node.inputs[0].dtype == narrow else None
+        scaled = None if narrow is None else scaled_by(node)
+        return None if scaled is None else scaled[0]
+
+    return trace(value, accept, through)
 
 
 def _has_heads(view: View) -> bool:
@@ -113,11 +122,6 @@ def _repeats(factors: Sequence[Factor]) -> tuple[int, int, int] | None:
         return None
     extent, stride = factors[0] if factors else (1, 0)
     return (extent, stride, 1) if stride else (1, 0, extent)
-
-
-def _scaled_input(node: ir.Node) -> ir.Value | None:
-    scaled = scaled_by(node)
-    return None if scaled is None else scaled[0]
 
 
 def _factor(operand: Trace) -> float:
@@ -139,13 +143,13 @@ def _grid(found: Probabilities, q: View) -> _Grid | None:
     return _Grid(batch, heads, *scores[-2:])
 
 
-def _layouts(grid: _Grid, q: View, k: View, v: View) -> tuple[list[int], list[ir.Attr]] | None:
+def _layouts(found: Probabilities, grid: _Grid, q: View, k: View, v: View) -> tuple[list[int], list[ir.Attr]] | None:
     """The attribute `shape`, and the layouts of operands that are not dense; None where there are none such."""
     turned = (*range(len(k.axes) - 2), len(k.axes) - 1, len(k.axes) - 2)
     head_size, v_size = q.shape[-1], v.shape[-1]
-    q_view = _on_grid(q, grid, grid.queries, head_size)
-    k_view = _on_grid(k.transposed(turned), grid, grid.keys, head_size)
-    v_view = _on_grid(v, grid, grid.keys, v_size)
+    q_view = _on_grid(q, grid, found.nodes[0], grid.queries, head_size)
+    k_view = _on_grid(k.transposed(turned), grid, found.nodes[0], grid.keys, head_size)
+    v_view = _on_grid(v, grid, found.nodes[-1], grid.keys, v_size)
     if q_view is None or k_view is None or v_view is None:
         return None
     k_heads, v_heads = _repeats(k_view.axes[1]), _repeats(v_view.axes[1])
@@ -155,15 +159,17 @@ def _layouts(grid: _Grid, q: View, k: View, v: View) -> tuple[list[int], list[ir
     sizes = [grid.batch, grid.heads, kv_heads, grid.queries, grid.keys, head_size, v_size]
     attributes = []
     for name, view, heads in (("Q", q_view, grid.heads), ("K", k_view, kv_heads), ("V", v_view, kv_heads)):
-        rows, columns = view.shape[-2:]
-        if view != View.dense((grid.batch, heads, rows, columns)):
+        if view.stride(0) is None:
+            return None
+        if view != View.dense((grid.batch, heads, *view.shape[-2:])):
             attributes.append(_layout(name, view))
     return sizes, attributes
 
 
-def _on_grid(view: View, grid: _Grid, rows: int, columns: int) -> View | None:
-    """A view of rank 3 or 4 as [batch, heads, rows, columns]."""
-    lead = (grid.batch * grid.heads,) if len(view.axes) == 3 else (grid.batch, grid.heads)
+def _on_grid(view: View, grid: _Grid, product: ir.Node, rows: int, columns: int) -> View | None:
+    """An operand of a product of rank 3 or 4 as [batch, heads, rows, columns]."""
+    rank = len(static_shape(product.outputs[0]) or ())
+    lead = (grid.batch * grid.heads,) if rank == 3 else (grid.batch, grid.heads)
     return view.expanded((*lead, rows, columns)).reshaped((grid.batch, grid.heads, rows, columns))
 
 
@@ -247,12 +253,12 @@ def _take_output(found: Probabilities, shape: tuple[int, int, int, int]) -> View
     return view
 
 
-def _inverted(mask: ir.Value, before: ir.Node) -> ir.Value:
+def _inverted(model: ir.Model, mask: ir.Value, before: ir.Node) -> ir.Value:
     """A new Not of a mask."""
     node = ir.node("Not", [mask])
     output = node.outputs[0]
     output.dtype, output.shape = ir.DataType.BOOL, mask.shape
-    output.name = node.name = f"{mask.name}/not_of_{before.outputs[0].name}"
+    output.name = node.name = Names(model).fresh(f"{mask.name}_not")
     assert before.graph is not None
     before.graph.insert_before(before, node)
     return output

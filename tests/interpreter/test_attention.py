@@ -1,0 +1,54 @@
+"""Attention in the interpreter, against NumPy and onnxruntime."""
+
+from __future__ import annotations
+
+import pytest
+
+from cases.attention import CASES
+from cases.node_case import NodeCase
+from gossamer.kernels import attention
+from gossamer.kernels.attention_tiles import Extents, Tiles, choose_tiles
+from gossamer.program import Target
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_attention(case: NodeCase) -> None:
+    case.check("interpreter")
+
+
+SEVERAL_STEPS = [case for case in CASES if "float16" not in case.name and "Q" not in case.op_type and case.op_type != "Attention"]
+
+
+@pytest.mark.parametrize("case", [*SEVERAL_STEPS, *(case for case in CASES if case.name.startswith("Attention-l"))], ids=str)
+@pytest.mark.parametrize("splits", [1, 3])
+def test_several_steps_and_splits_give_the_same(case: NodeCase, splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(extents: Extents, *_: object) -> Tiles:
+        return Tiles(4, 4, 4, 1, extents.heads > extents.kv_heads and extents.queries < 3, splits)
+
+    monkeypatch.setattr(attention, "choose_tiles", small)
+    case.check("interpreter")
+
+
+def test_decoding_splits_keys_and_packs_heads() -> None:
+    tiles = choose_tiles(Extents(1, 32, 8, 1, 4096, 128, 128), "float16", Target.named("sm_90"))
+    assert tiles is not None
+    assert tiles.packed
+    assert tiles.block_m == 16
+    assert 8 * tiles.splits >= 128
+
+
+def test_a_full_device_splits_nothing() -> None:
+    tiles = choose_tiles(Extents(8, 16, 16, 2048, 2048, 128, 128), "float16", Target.named("sm_90"))
+    assert tiles is not None
+    assert (tiles.splits, tiles.block_m, tiles.packed) == (1, 128, False)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("size", [16, 64, 128, 256, 512])
+@pytest.mark.parametrize("target", ["sm_80", "sm_89", "sm_90"])
+def test_tiles_fit_shared_memory(dtype: str, size: int, target: str) -> None:
+    itemsize = int(dtype[-2:]) // 8
+    for queries in (1, 77, 4096):
+        tiles = choose_tiles(Extents(4, 8, 8, queries, 4096, size, size), dtype, Target.named(target))
+        assert tiles is None or tiles.shared_bytes(size, size, itemsize) <= Target.named(target).shared_bytes
+        assert (tiles is not None) or size * itemsize > 2048
