@@ -108,8 +108,11 @@ def _placed(node: ir.Node, provider: str, calls: tuple[Call, ...], refusals: Ite
 
 
 def _lower_native(node: ir.Node, target: Target, scope: Scope) -> tuple[Call, ...] | Refusal:
-    if any(value.dtype == ir.DataType.STRING for value in (*node.inputs, *node.outputs) if value is not None):
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    if any(value.dtype == ir.DataType.STRING for value in values):
         return Refusal("strings do not live on a GPU")
+    if not all(value.type is None or isinstance(value.type, ir.TensorType) for value in values):
+        return Refusal("sequences and optionals do not live on a GPU")
     lowering = kernels.find(node.domain, node.op_type, node.version or scope.opset.get(node.domain, 1))
     if isinstance(lowering, Refusal):
         return lowering

@@ -34,6 +34,26 @@ def _blocks(op_type: str, x: np.ndarray, block: int, mode: str | None, channels_
     )
 
 
+def _space_to_depth_crd(block: int, channels_last: bool) -> NodeCase:
+    """The mode that SpaceToDepth has since opset 28, which onnxruntime lacks."""
+    n, channels, height, width = 2, 3, 4, 5
+    x = random_array("space", (n, channels, height * block, width * block))
+    want = x.reshape(n, channels, height, block, width, block).transpose(0, 1, 3, 5, 2, 4)
+    want = want.reshape(n, channels * block**2, height, width)
+    if channels_last:
+        x, want = (np.ascontiguousarray(array.transpose(0, 2, 3, 1)) for array in (x, want))
+    return NodeCase(
+        f"SpaceToDepth-CRD_{block}{'_channels_last' * channels_last}",
+        "SpaceToDepth",
+        [x],
+        {"blocksize": block, "mode": "CRD"},
+        opset=28,
+        domain="gossamer.nhwc" if channels_last else "",
+        output_types=[(TensorProto.FLOAT, want.shape)],
+        want=lambda: [want],
+    )
+
+
 _X = random_array("transpose", (3, 4, 5, 6))
 CASES = [
     *(_transpose("".join(map(str, p)), _X, *p) for p in itertools.permutations(range(4))),
@@ -61,4 +81,5 @@ CASES = [
         for block in (1, 2, 3)
         for channels_last in (False, True)
     ),
+    *(_space_to_depth_crd(block, channels_last) for block in (2, 3) for channels_last in (False, True)),
 ]

@@ -10,7 +10,8 @@ import triton.language as tl
 from gossamer.kernels.elementwise_math import reciprocal, square_root
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
-from gossamer.kernels.normalization import DEFAULT_EPSILON, Norm, Parameters, Statistics, normalize_calls
+from gossamer.kernels.normalization import normalize_calls
+from gossamer.kernels.normalization_arguments import DEFAULT_EPSILON, Norm, Parameters, Statistics
 from gossamer.kernels.reduction_geometry import Geometry, as_type, float_accumulator
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, Node

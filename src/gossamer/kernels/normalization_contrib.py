@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gossamer.kernels.normalization import DEFAULT_EPSILON, Norm, Skip, normalize_calls
+from gossamer.kernels.normalization import normalize_calls
+from gossamer.kernels.normalization_arguments import DEFAULT_EPSILON, Norm, Skip
 from gossamer.kernels.normalization_operators import MICROSOFT, grouped
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node

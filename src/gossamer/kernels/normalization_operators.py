@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from gossamer.kernels.normalization import DEFAULT_EPSILON, Norm, Parameters, Skip, Statistics, normalize_calls
+from gossamer.kernels.normalization import normalize_calls
+from gossamer.kernels.normalization_arguments import DEFAULT_EPSILON, Norm, Parameters, Skip, Statistics
 from gossamer.kernels.reduction_geometry import Geometry, geometry_of, runs_of
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, FUSED, Node

@@ -27,6 +27,9 @@ from gossamer.run.device_tensor import DeviceTensor, Tensor
 from gossamer.run.host import HostRunner
 from gossamer.run.launching import LoadedKernel, PreparedLaunch
 
+MOST_STAGED = 32 << 20
+"""Bytes of one input that pass through pinned memory."""
+
 
 class Shared(Protocol):
     """What the contexts of one session have in common."""
@@ -245,7 +248,7 @@ class ExecutionContext:
         return array
 
     def upload(self, program: Program, feeds: Mapping[str, Tensor], stream: Any) -> None:
-        """Puts the inputs where the Program reads them; host arrays pass through pinned memory."""
+        """Puts the inputs where the Program reads them; host arrays that are not large pass through pinned memory."""
         self.host_arrays.clear()
         in_arena = {}
         for name in program.inputs:
@@ -254,7 +257,7 @@ class ExecutionContext:
                 in_arena[name] = feed
             else:
                 self.host_arrays[name] = feed if isinstance(feed, np.ndarray) else _downloaded(feed, self.shared.device)
-        staging = self._stage(sum(_padded(feed.nbytes) for feed in in_arena.values() if isinstance(feed, np.ndarray)))
+        staging = self._stage(sum(_padded(feed.nbytes) for feed in in_arena.values() if _is_staged(feed)))
         offset = 0
         for name, feed in in_arena.items():
             if not feed.nbytes:
@@ -262,6 +265,8 @@ class ExecutionContext:
             target, doing = self.address(program, name), f"feeding '{name}'"
             if isinstance(feed, DeviceTensor):
                 driver.call("cuMemcpyAsync", target, feed.pointer, feed.nbytes, stream, doing=doing)
+            elif not _is_staged(feed):
+                driver.call("cuMemcpyHtoDAsync", target, feed.ctypes.data, feed.nbytes, stream, doing=doing)
             else:
                 pinned = staging.array[offset : offset + feed.nbytes]
                 np.copyto(pinned.view(feed.dtype).reshape(feed.shape), feed)
@@ -278,6 +283,11 @@ class ExecutionContext:
                 self.staging.close()
             self.staging = driver.PinnedMemory(max(nbytes, 1 << 16))
         return self.staging
+
+
+def _is_staged(feed: Tensor) -> bool:
+    """Pinned memory makes small copies fast; large ones would pin as much as they are, and the driver cuts them up."""
+    return isinstance(feed, np.ndarray) and feed.nbytes <= MOST_STAGED
 
 
 def _padded(nbytes: int) -> int:

@@ -9,11 +9,13 @@ import pytest
 
 import fetch
 from feeds import random_feeds
+from gossamer.compiler import EARLY_FUSIONS, FUSIONS
 from gossamer.model.load import load
 from gossamer.model.passes import prepare, run_passes, specialise
 from gossamer.model.passes.channels_last import channels_last
 from gossamer.model.passes.conv_epilogue import conv_epilogue
 from gossamer.model.passes.matmul_epilogue import matmul_epilogue
+from gossamer.model.text import to_text
 from harness import assert_close, ort
 from our_operators import in_onnx
 
@@ -45,3 +47,21 @@ def test_models_stay_channels_last_and_answer_the_same(model_path, name, transpo
     assert not any(node.domain in ("", "gossamer") and "Conv" in node.op_type for node in model.graph)
     for got, want in zip(ort(in_onnx(model), feeds), ort(onnx.load(path), feeds), strict=True):
         assert_close(got, want, scale=1.0, rtol=1e-4)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", ["ppocr_v4_det", "ppocr_v4_rec", "slanet_plus"])
+def test_what_is_fused_once_for_all_signatures_is_fused_alike(model_path, name):
+    path, entry = model_path(name), fetch.catalogue()[name]
+    shapes = {key: tuple(spec["shape"]) for key, spec in entry.inputs.items()}
+    texts = []
+    for early in ((), EARLY_FUSIONS):
+        model = load(path)
+        prepare(model)
+        before = len(model.graph)
+        run_passes(model, early)
+        assert bool(early) == (len(model.graph) < before)
+        model = specialise(model, shapes)
+        run_passes(model, FUSIONS)
+        texts.append(sorted(line.split(" = ")[-1] for line in to_text(model).splitlines()))
+    assert texts[0] == texts[1]

@@ -31,9 +31,10 @@ def infer_shapes(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]] | 
     Inference sees the model as `model.stand_ins` writes it for it.
 
     input_shapes: static shapes of inputs of the main graph by name; without them, symbols in the declared shapes stay
-    symbols. What inference does not find stays as it is: unknown, or (operators of other domains) as the file declares
-    it. Weights are not given to it, only their types. Raises InvalidArgument for a name that is no input, or a shape
-    that does not fit the declared one, and InvalidGraph where types contradict one another.
+    symbols; what is given for an input that is no tensor does not count. What inference does not find stays as it is:
+    unknown, or (operators of other domains) as the file declares it. Weights are not given to it, only their types.
+    Raises InvalidArgument for a name that is no input, or a shape that does not fit the declared one, and InvalidGraph
+    where types contradict one another.
     """
     changed = False
     for name, shape in (input_shapes or {}).items():
@@ -56,6 +57,8 @@ def _set_input(model: ir.Model, name: str, shape: tuple[int, ...]) -> bool:
         raise InvalidArgument(
             f"the model has no input '{name}'; its inputs are {[value.name for value in model.graph.inputs]}"
         )
+    if value.type is not None and not isinstance(value.type, ir.TensorType):
+        return False  # a sequence's shape is that of its elements
     if value.shape is not None and not _fits(shape, value.shape):
         raise InvalidArgument(
             f"input '{name}' has the shape {value.shape} in the model, which {list(shape)} does not fit"
