@@ -15,7 +15,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -54,6 +54,11 @@ class Layer:
     @property
     def pad(self) -> int:
         return self.filter // 2
+
+    @property
+    def first(self) -> bool:
+        """Whether it is a network's first, which finds channels first."""
+        return self.channels == 3
 
     @property
     def out(self) -> int:
@@ -149,12 +154,13 @@ class Problem:
     def _node(self) -> tuple[Node, Scope]:
         """A fresh one-node model."""
         layer, kind = self.layer, helper.np_dtype_to_tensor_dtype(np.dtype(self.dtype))
-        x = helper.make_tensor_value_info("x", kind, [self.batch, layer.size, layer.size, layer.channels])
+        size = [layer.channels, layer.size, layer.size] if layer.first else [layer.size, layer.size, layer.channels]
+        x = helper.make_tensor_value_info("x", kind, [self.batch, *size])
         y, z = (helper.make_tensor_value_info(n, kind, [self.batch, layer.out, layer.out, layer.outputs]) for n in "yz")
         inputs = ["x", "w", "b", "z"] if layer.residual else ["x", "w", "b"]
         node = helper.make_node(
             "FusedConv", inputs, ["y"], "node", domain=CHANNELS_LAST, strides=[layer.stride] * 2, pads=[layer.pad] * 4,
-            group=layer.groups, activation="relu",
+            group=layer.groups, activation="relu", x_channels_first=int(layer.first),
         )  # fmt: skip
         initializers = [numpy_helper.from_array(self.w, "w"), numpy_helper.from_array(self.b, "b")]
         graph = helper.make_graph([node], "layer", [x, z] if layer.residual else [x], [y], initializers)
@@ -224,6 +230,7 @@ class Bench:
         torch, layer = self.torch, problem.layer
         dtype = getattr(torch, problem.dtype)
         x = torch.randn(problem.batch, layer.size, layer.size, layer.channels, device="cuda").to(dtype)
+        given = x.permute(0, 3, 1, 2).contiguous() if layer.first else x
         z = torch.randn(problem.batch, layer.out, layer.out, layer.outputs, device="cuda").to(dtype)
         w, b = torch.from_numpy(problem.w).cuda(), torch.from_numpy(problem.b).cuda()
         copies = max(4, min(48, L2_BYTES // max(1, w.nbytes)))
@@ -236,7 +243,7 @@ class Bench:
         want = want.relu()
         peer = self.time(convolve, copies)
         for candidate in problem.candidates:
-            y, enqueue = self._prepared(candidate, {"x": x, "z": z}, copies)
+            y, enqueue = self._prepared(candidate, {"x": given, "z": z}, copies)
             y.fill_(float("nan"))
             enqueue(0)
             torch.cuda.synchronize()

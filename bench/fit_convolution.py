@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from convolution import NETWORKS, Layer, Problem, short
-
 from gossamer.program import Target
 
 

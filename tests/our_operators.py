@@ -185,8 +185,8 @@ class _Spelling:
     def _attention(self) -> str:
         batch, heads, kv_heads, queries, keys, size, v_size = self.attributes["shape"]
         q, k, v, bias, mask = (*self.node.input, "", "")[:5]
-        scores = self.op("MatMul", self._laid_out("Q", q, (batch, heads, queries, size)),
-                         self.op("Transpose", self._laid_out("K", k, (batch, heads, keys, size), kv_heads), perm=[0, 1, 3, 2]))  # fmt: skip
+        turned = self.op("Transpose", self._laid_out("K", k, (batch, heads, keys, size), kv_heads), perm=[0, 1, 3, 2])
+        scores = self.op("MatMul", self._laid_out("Q", q, (batch, heads, queries, size)), turned)
         scores = self.op("Mul", scores, self.constant(float(self.attributes.get("scale", 1.0))))
         plane = (batch, heads, queries, keys)
         if mask:

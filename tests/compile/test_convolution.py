@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import prod
 
 import ml_dtypes
@@ -13,6 +13,8 @@ import harness
 from cases import convolution as cases
 from gossamer.build.compilation import compile_kernels
 from gossamer.kernels import convolution
+from gossamer.kernels.convolution_boxes import BoxTiles, choose_tiles, priced_boxes
+from gossamer.kernels.convolution_geometry import Activations, Convolution, Window
 from gossamer.kernels.convolution_tiles import TENSOR_CORE_TILES, Extents, choose_convolution_tiles, priced
 from gossamer.kernels.depthwise import choose_patch
 from gossamer.kernels.gemm_tiles import Tiles, cdiv
@@ -46,6 +48,32 @@ EXTENTS = (
 )
 
 
+BOXED = (
+    cases.Case("3x3", (8, 64, 14, 14), (64, 64, 3, 3), RELU, "FusedConv", cases.NHWC, residual=True),
+    cases.Case("pointwise", (8, 64, 14, 14), (64, 64, 1, 1), {}, "Conv", cases.NHWC),
+)
+SM_90 = Target.named("sm_90")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A square convolution with its input padded so that only the stride makes it smaller."""
+
+    channels: int
+    size: int
+    outputs: int
+    stride: int = 1
+    groups: int = 1
+    taps: int = 3
+
+    def convolution(self, batch: int = 2) -> Convolution:
+        out, taps, pad = -(-self.size // self.stride), self.taps, self.taps // 2
+        x = Activations.of((batch, self.size, self.size, self.channels), channels_last=True)
+        y = Activations.of((batch, out, out, self.outputs), channels_last=True)
+        window = Window((1, taps, taps), (1, self.stride, self.stride), (0, pad, pad), (1, 1, 1))
+        return Convolution(batch, self.groups, 3, x, y, window).simplified()
+
+
 def kernels(case: cases.Case, dtype: str) -> tuple[Kernel, ...]:
     return harness.kernels_of(replace(case, dtype=DTYPES[dtype]).model()[0])
 
@@ -58,6 +86,69 @@ def test_every_kernel_and_dtype_compiles_for_every_architecture() -> None:
         "convolution_kernel", "split_k_epilogue_kernel", "pack_filters_kernel", "depthwise_kernel"
     }  # fmt: skip
     harness.compile_all(tuple(dict.fromkeys(wanted)))
+
+
+BOXES = (
+    BoxTiles((4, 4, 4), 64, 64, 4, 3),
+    BoxTiles((4, 4, 8), 128, 64, 8, 3),
+    BoxTiles((4, 4, 4), 64, 64, 4, 3, splits=3),
+    BoxTiles((4, 4, 4), 64, 64, 4, 3, persistent=True),
+)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_boxes_compile_where_there_is_a_copy_engine(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = []
+    for tiles in BOXES if dtype == "float16" else BOXES[:1]:
+        fitting = replace(tiles, block_k=32 if dtype == "float32" else 64)
+        rows = replace(fitting, box=(fitting.block_m, 1, 1))
+        monkeypatch.setattr(convolution, "choose_tiles", lambda asked, *_, f=fitting, r=rows: f if asked.rank else r)
+        wanted += [kernel for case in BOXED for kernel in kernels(case, dtype)]
+    assert {kernel.function for kernel in wanted} <= {"convolution_boxes_kernel", "split_k_epilogue_kernel"}
+    harness.compile_all(tuple(dict.fromkeys(wanted)), (90, 100, 120))
+
+
+@pytest.mark.parametrize("name", ["sm_90", "sm_100", "sm_120"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_every_box_offered_fits_the_machine(name: str, dtype: str) -> None:
+    """Also at stride 2, where a box spans twice as much, and with room for what persistent programs write."""
+    target, itemsize = Target.named(name), np.dtype(dtype).itemsize
+    for layer in (Layer(512, 7, 512), Layer(64, 56, 256), Layer(128, 28, 128, 2), Layer(64, 1, 64)):
+        asked = layer.convolution()
+        offered = [tiles for _, tiles in priced_boxes(asked, dtype, target)]
+        assert offered
+        for tiles in offered:
+            gaps = (1, *asked.window.strides[1:])
+            assert all(side * gap <= 256 for side, gap in zip(tiles.box, gaps, strict=True))
+            assert tiles.plain.shared_bytes(itemsize) <= target.shared_bytes
+            assert tiles.count(asked) * tiles.block_m >= asked.pixels
+            assert not tiles.persistent or tiles.held(dtype, target) >= 1
+
+
+def test_boxes_waste_little_of_a_small_image() -> None:
+    """A box of 8×8 would waste a quarter of a 7×7 image, and one of 8×16 as much of a 14×14 one."""
+    for size in (7, 14, 28, 56):
+        asked = Layer(64, size, 64).convolution(batch=32)
+        best = max(asked.pixels / (t.count(asked) * t.block_m) for _, t in priced_boxes(asked, "float16", SM_90))
+        assert best >= 0.87
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [Layer(12, 28, 64), Layer(64, 28, 60), Layer(64, 28, 64, groups=2), Layer(3, 28, 64, taps=7)],
+    ids=str,
+)
+def test_what_the_copy_engine_cannot_fetch_is_gathered(layer: Layer) -> None:
+    """Rows of half 16 bytes, groups, and blocks of K that run across taps."""
+    assert not list(priced_boxes(layer.convolution(), "float16", SM_90))
+    assert isinstance(choose_tiles(layer.convolution(), "float16", SM_90), Tiles)
+
+
+def test_older_machines_and_other_types_gather() -> None:
+    asked = Layer(64, 28, 64).convolution()
+    assert not list(priced_boxes(asked, "float16", Target.named("sm_89")))
+    assert not list(priced_boxes(asked, "float64", SM_90))
+    assert not list(priced_boxes(asked, "float32", SM_90.with_tf32(False)))
 
 
 @pytest.mark.parametrize("name", ["sm_75", "sm_80", "sm_89", "sm_90", "sm_100", "sm_120"])

@@ -27,6 +27,17 @@ REALISTIC = [
 ]
 
 
+REALISTIC_BOXED = [
+    dataclasses.replace(case, dtype=dtype)
+    for case in (
+        cases.Case("3x3", (5, 128, 28, 28), (192, 128, 3, 3), PADDED, "Conv", cases.NHWC),
+        cases.Case("3x3_stride", (5, 64, 57, 56), (96, 64, 3, 3), {**PADDED, **HALVED}, "Conv", cases.NHWC),
+        cases.Case("1x1", (17, 64, 56, 56), (256, 64, 1, 1), RELU, "FusedConv", cases.NHWC, residual=True),
+    )
+    for dtype in (np.float16, np.float32)
+]
+
+
 @pytest.mark.parametrize("case", cases.CASES, ids=str)
 def test_convolution(case: cases.Case) -> None:
     case.check("cuda")
@@ -38,6 +49,25 @@ def test_convolution(case: cases.Case) -> None:
 @pytest.mark.parametrize("case", REALISTIC, ids=str)
 def test_layers_of_real_networks(case: cases.Case, dtype: type) -> None:
     dataclasses.replace(case, dtype=dtype).check("cuda")
+
+
+@pytest.mark.skipif(target_of_device(0).arch < 90, reason="the copy engine (sm_90)")
+@pytest.mark.parametrize("how", ["plain", "split", "persistent"])
+@pytest.mark.parametrize("box", [(2, 8, 8), (1, 2, 32), (16, 2, 2)], ids=str)
+@pytest.mark.parametrize("case", [*cases.BOXED, *REALISTIC_BOXED], ids=str)
+def test_boxes(case: cases.Case, box: tuple[int, int, int], how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every way to go through the boxes; `persistent` with several tiles for each program."""
+    splits, persistent = (3 if how == "split" else 1), how == "persistent"
+
+    def choose(asked: Convolution, dtype: str, _: Target) -> BoxTiles:
+        block_k = 32 if dtype == "float32" else 64
+        at = box if asked.rank else (box[0] * box[1] * box[2], 1, 1)
+        return BoxTiles(at, 64, block_k, 4, 3, splits, persistent)
+
+    monkeypatch.setattr(convolution, "choose_tiles", choose)
+    if persistent:
+        monkeypatch.setattr(BoxTiles, "held", lambda *_: 1)
+    case.check("cuda")
 
 
 def test_an_image_of_more_than_2_to_the_31_elements() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from gossamer.kernels.attention import Attention, Heads, key_arguments, key_range
+from gossamer.kernels.attention import Attention, Heads, key_arguments
+from gossamer.kernels.attention_kernels import key_range
 from gossamer.kernels.attention_tiles import block_of
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import Address, launch
@@ -65,11 +66,11 @@ def append_kernel(
     block, stack = tl.program_id(0) % blocks, tl.program_id(0) // blocks
     batch, head = stack // n_heads, stack % n_heads
     if tl.program_id(1) == 0:
-        append(k_new, k_past, k_present, k_bias_ptr, k_norm, rotary, positions_ptr, keys, block, head, batch, n_new, n_past,
-               n_rows, K_SIZE, FIRST, ROTARY, TYPE, BLOCK_ROWS, BLOCK_K)  # fmt: skip
+        append(k_new, k_past, k_present, k_bias_ptr, k_norm, rotary, positions_ptr, keys, block, head, batch, n_new,
+               n_past, n_rows, K_SIZE, FIRST, ROTARY, TYPE, BLOCK_ROWS, BLOCK_K)  # fmt: skip
     else:
-        append(v_new, v_past, v_present, v_bias_ptr, (None, 0.0), rotary, None, keys, block, head, batch, n_new, n_past,
-               n_rows, V_SIZE, FIRST, "none", TYPE, BLOCK_ROWS, BLOCK_V)  # fmt: skip
+        append(v_new, v_past, v_present, v_bias_ptr, (None, 0.0), rotary, None, keys, block, head, batch, n_new,
+               n_past, n_rows, V_SIZE, FIRST, "none", TYPE, BLOCK_ROWS, BLOCK_V)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

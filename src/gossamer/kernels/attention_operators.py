@@ -1,9 +1,11 @@
 """The operators that are attention over given queries, keys and values.
 
-`gossamer::FusedAttention(Q, K, V, bias?, mask?) {shape, layoutQ, layoutK, layoutV, layoutY, layoutBias, layoutMask, scale,
-causal, first, fill, zero_empty}` is softmax(scale · Q · Kᵀ, `fill` where mask is false, + bias) · V. shape: batch, heads, heads of
-keys, queries, keys, columns of Q and K, columns of V. layout…: offset and strides of batch, head, row and column in the
-input's (for Y, the output's) memory; without it, it is dense in this order. causal: query i sees keys up to first + i.
+`gossamer::FusedAttention(Q, K, V, bias?, mask?) {shape, layoutQ, layoutK, layoutV, layoutY, layoutBias, layoutMask,
+scale, causal, first, fill, zero_empty}` is softmax(scale · Q · Kᵀ, `fill` where mask is false, + bias) · V.
+
+shape: batch, heads, heads of keys, queries, keys, columns of Q and K, columns of V. layout…: offset and strides of
+batch, head, row and column in the input's (for Y, the output's) memory; without it, that is dense in this order.
+causal: query i sees keys up to first + i. zero_empty: queries that see nothing give zeros, not NaN.
 """
 
 from __future__ import annotations
@@ -80,11 +82,10 @@ def lower_fused_attention(node: Node, target: Target) -> Lowered:
 
 
 def _laid_out(node: Node, operand: str, buffer: Buffer, shape: tuple[int, int, int, int]) -> Heads:
-    layout = node.attribute(f"layout{operand}", None)
+    layout: tuple[int, ...] | None = node.attribute(f"layout{operand}", None)
     if layout is None:
         return dense_heads(Buffer(buffer.name, buffer.dtype, shape))
-    offset, *strides = layout
-    batch, head, row, column = strides
+    offset, batch, head, row, column = layout
     return Heads(buffer, (batch, head, row, column), offset)
 
 
@@ -123,11 +124,11 @@ def lower_attention(node: Node, target: Target) -> Lowered:
         softcap=node.attribute("softcap", 0.0),
     )
     calls, attention = cached(node, target, attention, (4, 5), (1, 2), first + keys)
-    attention = _with_mask(attention, mask)
-    if isinstance(attention, Refusal):
-        return attention
-    stages = ("scaled", "capped", "masked", "softmax")
-    return _attended(node, target, calls, attention, node.output(3), stages[node.attribute("qk_matmul_output_mode", 0)])
+    masked = _with_mask(attention, mask)
+    if isinstance(masked, Refusal):
+        return masked
+    stage = ("scaled", "capped", "masked", "softmax")[node.attribute("qk_matmul_output_mode", 0)]
+    return _attended(node, target, calls, masked, node.output(3), stage)
 
 
 def _with_mask(attention: Attention, mask: Buffer | None) -> Attention | Refusal:
@@ -138,7 +139,9 @@ def _with_mask(attention: Attention, mask: Buffer | None) -> Attention | Refusal
         return Refusal(f"no attention mask of {mask.dtype}")
     plane, columns = plane_of(mask), mask.shape[-1]
     keys = attention.keys if columns == 1 else min(attention.keys, columns)
-    return replace(attention, keys=keys, **{"mask" if mask.dtype == "bool" else "bias": plane})
+    return (
+        replace(attention, keys=keys, mask=plane) if mask.dtype == "bool" else replace(attention, keys=keys, bias=plane)
+    )
 
 
 def cached(
@@ -244,8 +247,8 @@ def _packed(buffer: Buffer, part: int) -> tuple[Heads, int, int]:
 
 
 def with_padding(node: Node, attention: Attention, padding: Buffer | None, bias: Buffer | None) -> Attention | Refusal:
-    """onnxruntime's masks: [batch] (or [3 · batch + 2], which starts with it) counts keys; [batch, keys], [batch, queries,
-    keys] and [batch, 1, most, most] are zero where `mask_filter_value` is added."""
+    """onnxruntime's masks. [batch], with which [3 · batch + 2] starts, counts keys; [batch, keys], [batch, queries, keys]
+    and [batch, 1, most, most] are zero where `mask_filter_value` is added."""
     if bias is not None:
         attention = replace(attention, bias=plane_of(bias), keys=min(attention.keys, bias.shape[-1]))
     if padding is None:
@@ -253,7 +256,7 @@ def with_padding(node: Node, attention: Attention, padding: Buffer | None, bias:
     batch, columns = attention.batch, padding.shape[-1]
     if padding.rank == 1:
         if attention.lengths is not None or padding.size not in (batch, 3 * batch + 2):
-            return Refusal(f"no attention mask of shape {padding.shape} with {'shared buffers' if attention.lengths else 'this batch'}")
+            return Refusal(f"a mask of shape {padding.shape} has no kernel here")
         return replace(attention, lengths=Lengths(padding, 1, 0, "given"))
     if padding.rank == 2 and columns == 1 != attention.keys:  # onnxruntime's GPT-2 passes a stand-in
         return attention
@@ -270,8 +273,8 @@ def with_padding(node: Node, attention: Attention, padding: Buffer | None, bias:
 
 @lowers("GroupQueryAttention", domain=MICROSOFT)
 def lower_group_query_attention(node: Node, target: Target) -> Lowered:
-    """com.microsoft::GroupQueryAttention (-1) with caches in the type of the queries: past in a buffer of its own or shared
-    with present, packed or not, rotary tables, norms of queries and keys, local window, softcap, sinks, both scores."""
+    """com.microsoft::GroupQueryAttention (-1) with caches in the type of the queries: past in a buffer of its own or
+    shared with present, packed or not, rotary tables, norms, local window, softcap, sinks, scores."""
     reason = _unsupported_group(node)
     if reason is not None:
         return Refusal(reason)
@@ -281,7 +284,7 @@ def lower_group_query_attention(node: Node, target: Target) -> Lowered:
     (q, queries, size), (k, keys, _), (v, _, v_size) = _group_packings(node, heads, kv_heads)
     past, present, bias, norm = node.input(3), node.output(1), node.input(10), node.input(14)
     rows = present.shape[2] if present is not None else keys if past is None else max(past.shape[2], keys)
-    q_epsilon, k_epsilon = (node.attribute(name, node.attribute("qk_norm_epsilon", 1e-6)) for name in ("q_norm_epsilon", "k_norm_epsilon"))
+    epsilon = node.attribute("qk_norm_epsilon", 1e-6)
     attention = Attention(
         q,
         k,
@@ -301,12 +304,12 @@ def lower_group_query_attention(node: Node, target: Target) -> Lowered:
         softcap=node.attribute("softcap", 0.0),
         sink=node.input(11),
         smooth=bool(node.attribute("smooth_softmax", 0)),
-        norm=None if norm is None else (norm, q_epsilon),
+        norm=None if norm is None else (norm, node.attribute("q_norm_epsilon", epsilon)),
         rotary=_group_rotary(node),
         positions=node.input(9),
     )
     k_weight = node.input(15)
-    k_norm = None if k_weight is None else (k_weight, k_epsilon)
+    k_norm = None if k_weight is None else (k_weight, node.attribute("k_norm_epsilon", epsilon))
     calls, attention = cached(node, target, attention, (3, 4), (1, 2), rows, k_norm=k_norm)
     if bias is not None:
         attention = replace(attention, bias=plane_of(bias), keys=min(attention.keys, bias.shape[-1]))

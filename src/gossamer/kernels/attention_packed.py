@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import triton
 import triton.language as tl
@@ -34,7 +34,7 @@ def between_kernel(bounds_ptr, mask_ptr, n_batch, n_columns, BLOCK: tl.constexpr
 def dequantize_kernel(
     x_ptr, scale_ptr, zero_ptr, y_ptr, n_elements, n_columns, PER_COLUMN: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """y = (x - zero) · scale; PER_COLUMN: which of [PER_COLUMN] a column's index in the last axis selects: scale, zero."""
+    """y = (x - zero) · scale. PER_COLUMN: whether scale, and whether zero, has a number for each column."""
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = i < n_elements
     column = i % n_columns
@@ -57,13 +57,13 @@ class _Inputs:
 
 @lowers("Attention", domain=MICROSOFT)
 def lower_packed_attention(node: Node, target: Target) -> Lowered:
-    """com.microsoft::Attention (-1): one product with the packed weights, then attention. Every form of mask and past."""
+    """com.microsoft::Attention (-1): one product with packed weights, then attention. Every form of mask and past."""
     if node.attribute("do_rotary", 0):
         return Refusal("Attention that rotates by itself has no kernel: RotaryEmbedding does")
     weights = node.inputs[1]
     assert weights is not None
     product, packed = _projected(node, target, node.x, weights, node.input(2))
-    sizes = node.attribute("qkv_hidden_sizes", None) or (weights.shape[1] // 3,) * 3
+    sizes: tuple[int, ...] = node.attribute("qkv_hidden_sizes", (weights.shape[1] // 3,) * 3)
     inputs = _Inputs(node.input(3), node.input(4), node.input(5), node.input(6))
     rest = _attend_packed(node, target, packed, sizes, inputs)
     return rest if isinstance(rest, Refusal) else (*product, *rest)
@@ -71,7 +71,7 @@ def lower_packed_attention(node: Node, target: Target) -> Lowered:
 
 @lowers("QAttention", domain=MICROSOFT)
 def lower_quantized_attention(node: Node, target: Target) -> Lowered:
-    """com.microsoft::QAttention (-1): input and weights are dequantised to the type of their scales, once where constant."""
+    """com.microsoft::QAttention (-1): input and weights are dequantised to the type of their scales."""
     if node.attribute("do_rotary", 0):
         return Refusal("QAttention that rotates by itself has no kernel")
     weights, bias, x_scale, w_scale = node.inputs[1], node.inputs[2], node.inputs[3], node.inputs[4]

@@ -83,9 +83,7 @@ def _fitting(extents: Extents, dtype: str, target: Target) -> Iterator[Tiles]:
     itemsize = dtype_of(dtype).itemsize
     for tiles in _plans(max(extents.block_d, extents.block_v), dtype, target):
         keys = _block(extents.keys, tiles.block_n)
-        for block_n, stages in product(
-            (keys, max(16, keys // 2), max(16, keys // 4)), range(tiles.num_stages, 0, -1)
-        ):
+        for block_n, stages in product((keys, max(16, keys // 2), max(16, keys // 4)), range(tiles.num_stages, 0, -1)):
             choice = replace(tiles, block_n=block_n, num_stages=stages)
             if choice.shared_bytes(extents.block_d, extents.block_v, itemsize) <= target.shared_bytes:
                 yield choice

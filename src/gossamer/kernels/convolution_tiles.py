@@ -19,19 +19,19 @@ from gossamer.program import Target, dtype_of
 FEW_CHANNELS = 16
 """Below this many channels per group blocks of K run across taps: a block per tap would be mostly padding."""
 MAX_SPLITS = 16
-LATENCY = 600
+LATENCY = 740
 """Cycles from asking for a tile (mostly from L2) to having it in shared memory."""
 PROLOGUE = 300
 """Cycles a program spends outside its loop, besides writing its tile: coordinates, filling the pipeline."""
-STEP = 120
+STEP = 140
 """Cycles of a step that neither the tensor cores nor memory account for: barriers, window arithmetic."""
 BOX_STEP = 40
 """The same where the copy engine fetches the operands."""
-SECOND_LAUNCH = 2200
+SECOND_LAUNCH = 2700
 """Cycles of the launch that adds partial sums, besides its traffic."""
-L2_BYTES = 33
+L2_BYTES = 37
 """Bytes per cycle that one multiprocessor gets out of L2 when all of them ask."""
-WRITTEN_BYTES = 24
+WRITTEN_BYTES = 28
 """Bytes per cycle that one multiprocessor writes at the end of a tile."""
 ISSUE = 128
 """Instructions per cycle and multiprocessor, counted by lane."""
@@ -55,6 +55,10 @@ TENSOR_CORE_TILES = (
     Tiles(16, 64, 64, 4, 5),
     Tiles(16, 32, 64, 2, 5),
 )
+FLAT_TILES = (Tiles(128, 64, 32, 8, 3), Tiles(64, 64, 32, 4, 3))
+"""Further ones for blocks of K that run across taps."""
+MOST_GATHERED = 32
+"""Elements that a thread gathers one by one per block of K: each takes registers for its address and mask."""
 FMA_TILES = (
     Tiles(128, 64, 16, 8, 3),
     Tiles(64, 64, 16, 4, 3),
@@ -161,10 +165,12 @@ def _shapes(dtype: str, target: Target, most_k: int, flat: bool) -> tuple[Shape,
     """The tiles that fit `target`, with block_k of at most `most_k`."""
     itemsize, on_tensor_cores = dtype_of(dtype).itemsize, uses_tensor_cores(dtype, target)
     shapes = []
-    for tiles in TENSOR_CORE_TILES if on_tensor_cores else FMA_TILES:
+    offered = (TENSOR_CORE_TILES + FLAT_TILES * flat) if on_tensor_cores else FMA_TILES
+    for tiles in offered:
         block_k = tiles.block_k * 2 // itemsize if on_tensor_cores else tiles.block_k
         tiles = replace(tiles, block_k=min(block_k, most_k))  # noqa: PLW2901
-        if tiles.shared_bytes(itemsize) <= target.shared_bytes:
+        gathered = tiles.block_m * tiles.block_k // (32 * tiles.num_warps) if flat else 0
+        if tiles.shared_bytes(itemsize) <= target.shared_bytes and gathered <= MOST_GATHERED:
             shapes.append(shape_of(tiles, dtype, target, flat=flat))
     return tuple(shapes)
 
@@ -174,8 +180,8 @@ def shape_of(tiles: Tiles, dtype: str, target: Target, *, flat: bool = False, bo
     itemsize = dtype_of(dtype).itemsize
     multiply = tiles.block_m * tiles.block_n * tiles.block_k / _rate(tiles, dtype, target)
     moved = (tiles.block_m + tiles.block_n) * tiles.block_k * itemsize
-    # Sixteen bytes take about eight instructions; elements gathered one by one, seventeen each.
-    issue = 0 if boxes else (tiles.block_m * tiles.block_k * 17 if flat else moved / 2) / ISSUE
+    # Sixteen bytes take about eight instructions; elements gathered one by one, fifteen each.
+    issue = 0 if boxes else (tiles.block_m * tiles.block_k * 15 if flat else moved / 2) / ISSUE
     step = BOX_STEP if boxes else STEP
     # Loads narrower than four bytes are not prefetched.
     latency = LATENCY if flat else LATENCY / max(1, tiles.num_stages - 1)
@@ -199,7 +205,7 @@ def _rate(tiles: Tiles, dtype: str, target: Target) -> float:
     generation = target.arch // 10
     peak = {8: 1024, 9: 2048, 10: 4096, 12: 1024}.get(generation, 1024) / (2 if dtype == "float32" else 1)
     native = generation not in (9, 10) or tiles.block_m >= 64  # rows of Hopper's and Blackwell's own instructions
-    return peak * (0.9 if native else 0.6)
+    return peak * (0.92 if native else 0.77)
 
 
 def _interpreter_tiles(extents: Extents) -> Tiles:

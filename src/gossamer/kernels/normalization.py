@@ -16,7 +16,15 @@ from gossamer.kernels.activations import activate
 from gossamer.kernels.elementwise_math import divide, reciprocal, square_root
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
-from gossamer.kernels.normalization_arguments import Norm, Parameters, Skip, Statistics
+from gossamer.kernels.normalization_arguments import (
+    NO_PARAMETERS,
+    NO_SKIP,
+    NO_STATISTICS,
+    Norm,
+    Parameters,
+    Skip,
+    Statistics,
+)
 from gossamer.kernels.reduction_geometry import (
     Geometry,
     as_type,
@@ -246,6 +254,7 @@ def normalize_from_moments_kernel(
 COMBINED = 4096
 """Partial results a program combines at a time, over all rows of its tile."""
 
+
 def normalize_calls(
     node: Node,
     x: Buffer,
@@ -254,9 +263,9 @@ def normalize_calls(
     norm: Norm,
     target: Target,
     *,
-    parameters: Parameters = Parameters(),
-    statistics: Statistics = Statistics(),
-    skip: Skip = Skip(),
+    parameters: Parameters = NO_PARAMETERS,
+    statistics: Statistics = NO_STATISTICS,
+    skip: Skip = NO_SKIP,
 ) -> tuple[Launch, ...]:
     """The launches that normalise `x` (+ skip) along the steps of `geometry` into `y`."""
     if y.size == 0:

@@ -88,3 +88,6 @@ class Skip:
             "skip_period": 1 if self.skip is None or self.by == "same" else self.skip.size // repeats[self.by],
             "SKIP": self.by,
         }
+
+
+NO_PARAMETERS, NO_STATISTICS, NO_SKIP = Parameters(), Statistics(), Skip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gossamer.kernels.normalization import normalize_calls
-from gossamer.kernels.normalization_arguments import DEFAULT_EPSILON, Norm, Skip
+from gossamer.kernels.normalization_arguments import DEFAULT_EPSILON, NO_SKIP, Norm, Skip
 from gossamer.kernels.normalization_operators import MICROSOFT, grouped
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
@@ -15,7 +15,7 @@ ACTIVATIONS = ("none", "silu")
 @lowers("GroupNorm", domain=MICROSOFT)
 def lower_contrib_group_norm(node: Node, target: Target) -> Lowered:
     """com.microsoft::GroupNorm (-1): X, gamma, beta, then SiLU where `activation` is 1."""
-    return _lower(node, target, Skip())
+    return _lower(node, target, NO_SKIP)
 
 
 @lowers("SkipGroupNorm", domain=MICROSOFT)

@@ -23,7 +23,7 @@ _BETWEEN = frozenset({"Add", "Cast", "Div", "Identity", "Mul", "Reshape", "Where
 class Mask:
     """What hides scores, or is added to them: `value` broadcasts to scores of `shape`.
 
-    fill: what a hidden score becomes. inverted: whether scores are hidden where the value is true, not where it is false.
+    fill: what a hidden score becomes. inverted: whether scores are hidden where the value is true, not where false.
     """
 
     value: ir.Value
@@ -83,11 +83,8 @@ def _walk_back(found: Probabilities) -> bool:
 
 def _before(found: Probabilities, node: ir.Node, shape: tuple[int, ...]) -> ir.Value | None:
     """The scores that a node takes, once what it does to them is entered; None where that cannot be said."""
-    if node.op_type in ("Cast", "Identity") and node.outputs[0].dtype in FLOATS:
+    if _keeps(node, static_shape(node.inputs[0]) or ()):
         return node.inputs[0]
-    if node.op_type in ("Reshape", "Squeeze", "Unsqueeze"):
-        inner = static_shape(node.inputs[0])
-        return node.inputs[0] if inner is not None and inner[-2:] == shape[-2:] and len(inner) in (3, 4) else None
     scaled = scaled_by(node)
     if scaled is not None:
         found.scale *= scaled[1]
@@ -154,11 +151,17 @@ def _walk_on(found: Probabilities) -> bool:
         _see(found, shape)
         if node.op_type == "MatMul":
             return node.inputs[0] is value
-        inner = static_shape(node.outputs[0])
-        kept = node.op_type in ("Cast", "Identity") and node.outputs[0].dtype in FLOATS
-        if not kept and not (node.op_type in ("Reshape", "Squeeze", "Unsqueeze") and inner and inner[-2:] == shape[-2:]):
+        if not _keeps(node, shape):
             return False
         value = node.outputs[0]
+
+
+def _keeps(node: ir.Node, shape: tuple[int, ...]) -> bool:
+    """Whether a node leaves a matrix of `shape`, the last two axes, as it is but for its type."""
+    output = static_shape(node.outputs[0])
+    if node.op_type in ("Cast", "Identity"):
+        return node.outputs[0].dtype in FLOATS
+    return node.op_type in ("Reshape", "Squeeze", "Unsqueeze") and output is not None and output[-2:] == shape[-2:]
 
 
 def _guard_after(value: ir.Value) -> list[ir.Node] | None:
@@ -185,12 +188,14 @@ def first_of_causal(mask: Mask, *, adds: bool) -> int | None:
     if seen.all():
         return keys
     first = int(seen[0].sum()) - 1
-    causal = seen.shape == (queries, keys) and first >= 0 and np.array_equal(seen, np.tri(queries, keys, first, dtype=bool))
-    return first if causal and (adds or mask.fill <= HIDDEN) else None
+    if seen.shape != (queries, keys) or first < 0 or not (adds or mask.fill <= HIDDEN):
+        return None
+    return first if np.array_equal(seen, np.tri(queries, keys, first, dtype=bool)) else None
 
 
 def _seen(array: np.ndarray, mask: Mask, adds: bool) -> np.ndarray | None:
+    """Where scores stay as they are; None where some are neither that nor hidden."""
+    seen: np.ndarray = np.equal(array, 0)
     if not adds:
-        return (array == 0) if mask.inverted else (array != 0)
-    seen = array == 0
+        return seen if mask.inverted else ~seen
     return seen if bool((seen | (array <= HIDDEN)).all()) else None

@@ -55,15 +55,16 @@ class View:
         axes = []
         for extent in shape:
             axis: list[Factor] = []
-            while extent > 1:
-                inner_extent, stride = rest.pop(0)
-                taken = math.gcd(extent, inner_extent)
-                if taken == 1 or (taken < inner_extent and taken < extent):
+            missing = extent
+            while missing > 1:
+                there, stride = rest.pop(0)
+                taken = math.gcd(missing, there)
+                if taken < min(missing, there):
                     return None
-                axis.append((taken, stride * (inner_extent // taken)))
-                if taken < inner_extent:
-                    rest.insert(0, (inner_extent // taken, stride))
-                extent //= taken
+                axis.append((taken, stride * (there // taken)))
+                if taken < there:
+                    rest.insert(0, (there // taken, stride))
+                missing //= taken
             axes.append(tuple(axis))
         return replace(self, axes=tuple(axes))
 
@@ -161,10 +162,13 @@ def _expand(_: ir.Node, __: ir.Value, shape: Sequence[int], view: View) -> View:
 def _split(node: ir.Node, value: ir.Value, shape: Sequence[int], view: View) -> View | None:
     axis = _axis(node, "axis", 0, len(shape))
     before = node.outputs[: node.outputs.index(value)]
-    starts = [static_shape(other) for other in before]
-    if any(start is None for start in starts):
-        return None
-    return view.sliced(axis, sum(start[axis] for start in starts if start is not None), 1, shape[axis])
+    start = 0
+    for earlier in before:
+        extents = static_shape(earlier)
+        if extents is None:
+            return None
+        start += extents[axis]
+    return view.sliced(axis, start, 1, shape[axis])
 
 
 def _slice(node: ir.Node, _: ir.Value, shape: Sequence[int], view: View) -> View | None:
@@ -174,10 +178,10 @@ def _slice(node: ir.Node, _: ir.Value, shape: Sequence[int], view: View) -> View
     if starts is None or ends is None:
         return None
     result: View | None = view
-    for position, start in enumerate(starts):
+    for position, begin in enumerate(starts):
         axis = (axes[position] if axes else position) % len(shape)
         step = steps[position] if steps else 1
-        first, _, _ = slice(start, ends[position], step).indices(view.shape[axis])
+        first, _, _ = slice(begin, ends[position], step).indices(view.shape[axis])
         result = None if result is None else result.sliced(axis, first, step, shape[axis])
     return result
 

@@ -60,8 +60,9 @@ class Spans:
             raise IndexError(f"address {first:#x} lies in none of the launch's buffers")
         memory = self._memories[found]
         elements = memory[: memory.size // dtype.itemsize * dtype.itemsize].view(dtype)
-        at = (addresses - np.uint64(self._starts[found])) >> np.uint64(dtype.itemsize.bit_length() - 1)
-        return elements, at.view(np.int64)
+        # Before the start is far beyond the end, since differences are unsigned. Their highest bit must not become a sign.
+        distance = (addresses - np.uint64(self._starts[found])) & np.uint64(2**63 - 1)
+        return elements, (distance >> np.uint64(dtype.itemsize.bit_length() - 1)).view(np.int64)
 
 
 def _joined(start: int, memory: Array, other_start: int, other: Array) -> Array:

@@ -86,8 +86,8 @@ def _fuse(model: ir.Model, found: Probabilities) -> bool:
 def _operand(value: ir.Value | None, narrow: ir.DataType | None = None, *, turned: bool = False) -> Trace | None:
     """Where an operand of a product comes from, as [batch…, row, column].
 
-    narrow: a type that it may be widened from; then it may be scaled, too. turned: it is the transposed one, Kᵀ, of which keys may
-    be contiguous instead of columns.
+    narrow: a type that it may be widened from; then it may be scaled, too. turned: it is the transposed one, Kᵀ, of
+    which keys may be contiguous instead of columns.
     """
     if value is None or value.dtype not in FLOATS or len(static_shape(value) or ()) not in (3, 4):
         return None
@@ -225,7 +225,8 @@ def _plane(mask: Mask, grid: _Grid) -> Trace | None:
 
     def accept(view: View) -> bool:
         plane = on_grid(view)
-        return plane is not None and all(plane.stride(axis) is not None for axis in range(4)) and (plane.stride(3) or 0) < 2
+        strides = [None] if plane is None else [plane.stride(axis) for axis in range(4)]
+        return None not in strides and strides[-1] in (0, 1)
 
     found = trace(mask.value, accept)
     view = None if found is None else on_grid(found.view)
