@@ -1,5 +1,7 @@
-"""Cases of the operators that are attention. Oracles: NumPy in fp64 by the operators' texts, and onnxruntime's CPU provider
-for com.microsoft's, where it has them."""
+"""Cases of the operators that are attention.
+
+Oracles: NumPy in fp64 by the operators' texts, and for com.microsoft's onnxruntime's CPU provider, where it has them.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,15 @@ def within(case: NodeCase) -> NodeCase:
 
 
 def qkv(
-    name: str, batch: int, heads: int, kv_heads: int, queries: int, keys: int, size: int, v_size: int, dtype: str = "float32"
+    name: str,
+    batch: int,
+    heads: int,
+    kv_heads: int,
+    queries: int,
+    keys: int,
+    size: int,
+    v_size: int,
+    dtype: str = "float32",
 ) -> tuple[Array, Array, Array]:
     return (
         floats(f"{name} q", (batch, heads, queries, size), dtype),
@@ -149,11 +159,15 @@ def _onnx() -> list[NodeCase]:
     ]  # fmt: skip
     for dtype in ("float16", "bfloat16", "float64"):
         cases.append(attention(dtype, *qkv(dtype, 2, 4, 2, 5, 33, 16, 16, dtype), is_causal=1))
-        cases.append(attention(f"{dtype}-bias", *qkv(dtype, 2, 4, 2, 5, 33, 16, 16, dtype), floats("bias", (5, 33), dtype)))
+        cases.append(
+            attention(f"{dtype}-bias", *qkv(dtype, 2, 4, 2, 5, 33, 16, 16, dtype), floats("bias", (5, 33), dtype))
+        )
     return cases
 
 
-def contrib(op_type: str, detail: str, inputs: Sequence[Array | None], n_outputs: int = 1, **attributes: Any) -> NodeCase:
+def contrib(
+    op_type: str, detail: str, inputs: Sequence[Array | None], n_outputs: int = 1, **attributes: Any
+) -> NodeCase:
     """A case of a com.microsoft operator against onnxruntime, which says its results' types and shapes, too."""
     inputs = list(inputs)
     while inputs[-1] is None:
@@ -217,9 +231,12 @@ def _multi_head() -> list[NodeCase]:
 
 def grouped(
     detail: str, queries: int, past: int | None, lengths: Sequence[int], *, total: int = 8, packed: bool = False,
-    n_outputs: int = 3, more: dict[int, Array] = {}, **attributes: Any,
+    n_outputs: int = 3, more: dict[int, Array] | None = None, **attributes: Any,
 ) -> NodeCase:  # fmt: skip
-    """A case of GroupQueryAttention: six heads over two. lengths: keys of each batch entry afterwards; total: the most."""
+    """A case of GroupQueryAttention: six heads over two.
+
+    lengths: keys of each batch entry afterwards; total: the most. more: further inputs by index.
+    """
     batch, size = len(lengths), 16
     query, key, value = (rows(name, batch, queries, n * size) for name, n in (("q", 6), ("k", 2), ("v", 2)))
     inputs: list[Array | None] = [query, key, value, None, None, np.int32(lengths) - 1, np.array(total, np.int32)]
@@ -231,7 +248,7 @@ def grouped(
     if attributes.get("do_rotary"):
         angles = rows("angles", 32, size // 2)
         inputs[7:9] = np.cos(angles), np.sin(angles)
-    for index, array in more.items():
+    for index, array in (more or {}).items():
         inputs[index] = array
     case = contrib("GroupQueryAttention", detail, inputs, n_outputs, num_heads=6, kv_num_heads=2, **attributes)
     return replace(case, want=lambda: _settled(case, lengths))
@@ -258,7 +275,14 @@ def _grouped() -> list[NodeCase]:
         grouped("past", 1, 7, [8, 8], do_rotary=1),
         grouped("shared", 1, **step, do_rotary=1),  # type: ignore[arg-type]
         grouped("chunk", 3, 12, [8], do_rotary=1, local_window_size=2, softcap=1.5, smooth_softmax=1),
-        grouped("bias_and_sinks", 1, **step, local_window_size=3, scale=0.2, more={10: rows("b", 1, 6, 1, 8), 11: rows("s", 6)}),  # type: ignore[arg-type]
+        grouped(
+            "bias_and_sinks",
+            1,
+            **step,
+            local_window_size=3,
+            scale=0.2,
+            more={10: rows("b", 1, 6, 1, 8), 11: rows("s", 6)},
+        ),  # type: ignore[arg-type]
         grouped("positions", 2, 12, [8], do_rotary=1, more={9: np.array([[3, 9]])}),
         grouped("scores", 2, 12, [8], n_outputs=4, qk_output=1, local_window_size=4),
         grouped("probabilities", 2, 12, [8], n_outputs=4, qk_output=2),
@@ -267,7 +291,12 @@ def _grouped() -> list[NodeCase]:
 
 
 def packed_weights(
-    detail: str, mask: Array | None = None, past: Array | None = None, bias: Array | None = None, v_size: int = 8, **attributes: Any
+    detail: str,
+    mask: Array | None = None,
+    past: Array | None = None,
+    bias: Array | None = None,
+    v_size: int = 8,
+    **attributes: Any,
 ) -> NodeCase:
     """A case of com.microsoft::Attention: two heads of eight columns."""
     width = 2 * (8 + 8 + v_size)
@@ -309,16 +338,23 @@ def _quantized() -> list[NodeCase]:
 
 
 def fused(
-    detail: str, dims: tuple[int, int, int, int, int, int, int], dtype: str = "float32", bias: Array | None = None, **attributes: Any
+    detail: str,
+    dims: tuple[int, int, int, int, int, int, int],
+    dtype: str = "float32",
+    bias: Array | None = None,
+    **attributes: Any,
 ) -> NodeCase:
     """A case of gossamer::FusedAttention over [batch, rows, heads, columns], and to that."""
     batch, heads, kv_heads, queries, keys, size, v_size = dims
     q, k, v = qkv(detail, batch, heads, kv_heads, queries, keys, size, v_size, dtype)
     inputs = [np.ascontiguousarray(x.transpose(0, 2, 1, 3)) for x in (q, k, v)]
-    layouts = {
-        f"layout{name}": [0, n * h * d, d, h * d, 1]
-        for name, n, h, d in (("Q", queries, heads, size), ("K", keys, kv_heads, size), ("V", keys, kv_heads, v_size), ("Y", queries, heads, v_size))
-    }  # fmt: skip
+    extents = {
+        "Q": (queries, heads, size),
+        "K": (keys, kv_heads, size),
+        "V": (keys, kv_heads, v_size),
+        "Y": (queries, heads, v_size),
+    }
+    layouts = {f"layout{name}": [0, n * h * d, d, h * d, 1] for name, (n, h, d) in extents.items()}
 
     def want() -> list[Array]:
         scores = scores_of(q, k, attributes.get("scale", 1.0)) + (0 if bias is None else bias.astype(np.float64))
@@ -329,7 +365,10 @@ def fused(
     types = [(tensor_type(q), (batch, queries, heads, v_size))]
     more = [] if bias is None else [bias]
     if bias is not None:
-        layouts["layoutBias"] = [0, *(0 if n == 1 else s // bias.itemsize for n, s in zip(bias.shape, bias.strides, strict=True))]
+        layouts["layoutBias"] = [
+            0,
+            *(0 if n == 1 else s // bias.itemsize for n, s in zip(bias.shape, bias.strides, strict=True)),
+        ]
     case = NodeCase(
         f"FusedAttention-{detail}", "FusedAttention", [*inputs, *more], {"shape": dims, **layouts, **attributes},
         domain="gossamer", output_types=types, want=want,

@@ -4,8 +4,11 @@ The tests come with the onnx package, which makes their data when they are loade
 model: if all of them are `covered` it must pass; if one is not, Gossamer must refuse the model. Both rules have exceptions
 by name, with reasons. What is expected to fail and passes fails the suite.
 
-ONNX's tests feed everything. Here the inputs that `parameters` names, on which shapes depend, are initializers, as in
-files that exporters write: Gossamer compiles for static shapes.
+ONNX's tests feed everything. Here the inputs that `parameters` names, which decide shapes or the computation itself, are
+initializers, as in files that exporters write: Gossamer compiles for static shapes.
+
+onnx_node_tests.json: parameters, operator → names of inputs; covered, operators; not_covered, reason → operators;
+exceptions, what tests raise; tolerances, rtol for tests whose own is too strict. `tests` are names or patterns of names.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,10 +32,6 @@ from gossamer import backend, errors, settings
 RECORD: Mapping[str, Any] = json.loads(Path(__file__).with_suffix(".json").read_text())
 COVERED = frozenset(RECORD["covered"])
 NOT_COVERED: Mapping[str, str] = {op: reason for reason, ops in RECORD["not_covered"].items() for op in ops}
-EXCEPTIONS: Mapping[str, Mapping[str, Any]] = {
-    name: group for group in RECORD["exceptions"] for name in group["tests"]
-}  # fmt: skip
-TOLERANCES: Mapping[str, float] = {name: group["rtol"] for group in RECORD["tolerances"] for name in group["tests"]}
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,19 @@ def _node_test(case: Any, node: onnx.NodeProto) -> NodeTest:
         tensor = value if isinstance(value, onnx.TensorProto) else numpy_helper.from_array(value)
         model.graph.initializer.add().CopyFrom(tensor)
         model.graph.initializer[-1].name = info.name
-    rtol = TOLERANCES.get(case.name, case.rtol)
+    tolerance = _listed("tolerances", case.name)
+    rtol = case.rtol if tolerance is None else tolerance["rtol"]
     return NodeTest(case.name, model, fed, [_array(value) for value in outputs], rtol, case.atol)
 
 
+def _listed(kind: str, name: str) -> Mapping[str, Any] | None:
+    """The entry of the record that a test is named in."""
+    entries = (entry for entry in RECORD[kind] if any(fnmatchcase(name, pattern) for pattern in entry["tests"]))
+    return next(entries, None)
+
+
 def _parameters(node: onnx.NodeProto, model: onnx.ModelProto) -> set[str]:
-    """Names of the model's inputs on which shapes depend."""
+    """Names of the model's inputs that the record has as parameters."""
     names = RECORD["parameters"].get(node.op_type, ())
     (version,) = (entry.version for entry in model.opset_import if entry.domain == node.domain)
     formal = onnx.defs.get_schema(node.op_type, version, node.domain).inputs if names else ()
@@ -125,7 +132,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 def _expected(test: NodeTest) -> Sequence[pytest.MarkDecorator]:
     """How the test must fail, if it must."""
-    exception = EXCEPTIONS.get(test.name)
+    exception = _listed("exceptions", test.name)
     if exception is not None:
         raises = getattr(errors, exception["raises"], AssertionError)
         return [pytest.mark.xfail(reason=exception["reason"], raises=raises, strict=True)]

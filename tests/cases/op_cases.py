@@ -13,16 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from onnx import ModelProto
 
 import gossamer
 from harness import node_model
-
-NOT_YET: Mapping[str, str] = {
-    "einsum_ijk_to_ki": "Einsum has no kernel yet",
-}
-"""Case → what is missing. A case that passes nevertheless fails its test: take it off the list."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +78,4 @@ def _cases() -> list[OpCase]:
     return cases
 
 
-CASES = [
-    pytest.param(
-        case,
-        id=str(case),
-        marks=pytest.mark.xfail(reason=NOT_YET[case.name], strict=True) if case.name in NOT_YET else (),
-    )
-    for case in _cases()
-]
+CASES = _cases()

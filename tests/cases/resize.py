@@ -1,8 +1,8 @@
 """Cases of Resize and Upsample.
 
 Not compared with onnxruntime, which leaves an axis alone whose scale is one even where the region of interest crops it,
-or, with antialias, whose extent does not change. Nor with antialias where the region reaches beyond the image: whether it
-then answers or fails differs between machines.
+or, with antialias, whose extent does not change. Nor with antialias where the region reaches beyond the image: whether
+it then answers or fails differs between machines.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 import harness
 from cases.attention import fused, grouped, packed_weights
 from cases.bias_softmax import CASES as BIAS_SOFTMAX
@@ -29,8 +31,10 @@ def test_attention_compiles_for_every_architecture() -> None:
 
 def test_what_surrounds_attention_compiles() -> None:
     """Caches, scores and masks, on the oldest and the newest architecture: they hold no machine-specific code."""
-    every = grouped("all", 2, 12, [8], do_rotary=1, local_window_size=3, softcap=2.0, smooth_softmax=1, n_outputs=4, qk_output=2)
-    bounds = packed_weights("bounds", floats("b", (4,)).astype("int32"))
+    every = grouped(
+        "all", 2, 12, [8], do_rotary=1, local_window_size=3, softcap=2.0, smooth_softmax=1, n_outputs=4, qk_output=2
+    )
+    bounds = packed_weights("bounds", np.int32([3, 5, 1, 2]))
     kernels = {**functions(every), **functions(bounds), **functions(ROTARY[-1]), **functions(BIAS_SOFTMAX[-1])}
     assert {"attention_kernel", "append_kernel", "scores_kernel", "between_kernel", "rotate_kernel"} <= set(kernels)
     harness.compile_all(tuple(kernels.values()), (80, 120))

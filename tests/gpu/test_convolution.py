@@ -8,9 +8,14 @@ import pytest
 
 import harness
 from cases import convolution as cases
+from gossamer.kernels import convolution, convolution_boxes
+from gossamer.kernels.convolution_boxes import BoxTiles
+from gossamer.kernels.convolution_geometry import Convolution
+from gossamer.program import Target
+from gossamer.run.cuda import target_of_device
 
 PADDED, HALVED = {"pads": [1] * 4}, {"strides": [2, 2]}
-BLOCK = {**PADDED, "activation": "relu"}
+BLOCK, POINTWISE = {**PADDED, "activation": "relu"}, {"activation": "relu"}
 REALISTIC = [
     cases.Case("resnet_3x3", (2, 128, 28, 28), (128, 128, 3, 3), BLOCK, "FusedConv", cases.NHWC, residual=True),
     cases.Case("resnet_split_k", (1, 512, 7, 7), (512, 512, 3, 3), BLOCK, "FusedConv", cases.NHWC, residual=True),
@@ -32,7 +37,9 @@ REALISTIC_BOXED = [
     for case in (
         cases.Case("3x3", (5, 128, 28, 28), (192, 128, 3, 3), PADDED, "Conv", cases.NHWC),
         cases.Case("3x3_stride", (5, 64, 57, 56), (96, 64, 3, 3), {**PADDED, **HALVED}, "Conv", cases.NHWC),
-        cases.Case("1x1", (17, 64, 56, 56), (256, 64, 1, 1), RELU, "FusedConv", cases.NHWC, residual=True),
+        cases.Case(
+            "1x1", (17, 64, 56, 56), (256, 64, 1, 1), {"activation": "relu"}, "FusedConv", cases.NHWC, residual=True
+        ),
     )
     for dtype in (np.float16, np.float32)
 ]
@@ -51,12 +58,13 @@ def test_layers_of_real_networks(case: cases.Case, dtype: type) -> None:
     dataclasses.replace(case, dtype=dtype).check("cuda")
 
 
-@pytest.mark.skipif(target_of_device(0).arch < 90, reason="the copy engine (sm_90)")
 @pytest.mark.parametrize("how", ["plain", "split", "persistent"])
 @pytest.mark.parametrize("box", [(2, 8, 8), (1, 2, 32), (16, 2, 2)], ids=str)
 @pytest.mark.parametrize("case", [*cases.BOXED, *REALISTIC_BOXED], ids=str)
 def test_boxes(case: cases.Case, box: tuple[int, int, int], how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every way to go through the boxes; `persistent` with several tiles for each program."""
+    if target_of_device(0).arch < 90:
+        pytest.skip("the copy engine (sm_90)")
     splits, persistent = (3 if how == "split" else 1), how == "persistent"
 
     def choose(asked: Convolution, dtype: str, _: Target) -> BoxTiles:
@@ -66,7 +74,7 @@ def test_boxes(case: cases.Case, box: tuple[int, int, int], how: str, monkeypatc
 
     monkeypatch.setattr(convolution, "choose_tiles", choose)
     if persistent:
-        monkeypatch.setattr(BoxTiles, "held", lambda *_: 1)
+        monkeypatch.setattr(convolution_boxes, "programs_at_a_time", lambda *_: 7)
     case.check("cuda")
 
 

@@ -16,10 +16,14 @@ def test_attention(case: NodeCase) -> None:
     case.check("interpreter")
 
 
-SEVERAL_STEPS = [case for case in CASES if "float16" not in case.name and "Q" not in case.op_type and case.op_type != "Attention"]
+SEVERAL_STEPS = [
+    case for case in CASES if "float16" not in case.name and "Q" not in case.op_type and case.op_type != "Attention"
+]
 
 
-@pytest.mark.parametrize("case", [*SEVERAL_STEPS, *(case for case in CASES if case.name.startswith("Attention-l"))], ids=str)
+@pytest.mark.parametrize(
+    "case", [*SEVERAL_STEPS, *(case for case in CASES if case.name.startswith("Attention-l"))], ids=str
+)
 @pytest.mark.parametrize("splits", [1, 3])
 def test_several_steps_and_splits_give_the_same(case: NodeCase, splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def small(extents: Extents, *_: object) -> Tiles:

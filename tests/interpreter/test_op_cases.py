@@ -7,6 +7,6 @@ import pytest
 from cases.op_cases import CASES, OpCase
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_op_case(case: OpCase) -> None:
     case.check("interpreter")

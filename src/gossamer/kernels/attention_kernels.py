@@ -111,7 +111,7 @@ def attend(
     """
     d, e = tl.arange(0, BLOCK_D)[:, None], tl.arange(0, BLOCK_V)[None, :]
     row = tl.arange(0, BLOCK_N).to(tl.int64) + begin
-    k_at = k[0] + batch.to(tl.int64) * k[1] + kv_head.to(tl.int64) * k[2] + row[None, :] * k[3] + d * k[4]
+    k_at = k[0] + batch.to(tl.int64) * k[1] + kv_head.to(tl.int64) * k[2] + row[None, :] * k[3] + d.to(tl.int64) * k[4]
     v_at = v[0] + batch.to(tl.int64) * v[1] + kv_head.to(tl.int64) * v[2] + row[:, None] * v[3] + e * v[4]
     for start in range(begin, end, BLOCK_N):
         n = start + tl.arange(0, BLOCK_N)

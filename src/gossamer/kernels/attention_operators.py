@@ -91,7 +91,7 @@ def _laid_out(node: Node, operand: str, buffer: Buffer, shape: tuple[int, int, i
 
 @lowers("Attention", since=23)
 def lower_attention(node: Node, target: Target) -> Lowered:
-    """ONNX Attention-23 and -24 with all outputs. Statistics are fp32 (fp64 in fp64) whatever `softmax_precision`."""
+    """ONNX Attention-23 to -25 with all outputs. Statistics are fp32 (fp64 in fp64) whatever `softmax_precision`."""
     q, k, v, mask = node.inputs[0], node.inputs[1], node.inputs[2], node.input(3)
     assert q is not None
     assert k is not None
@@ -124,11 +124,27 @@ def lower_attention(node: Node, target: Target) -> Lowered:
         softcap=node.attribute("softcap", 0.0),
     )
     calls, attention = cached(node, target, attention, (4, 5), (1, 2), first + keys)
-    masked = _with_mask(attention, mask)
+    windowed = _with_windows(node, attention)
+    masked = windowed if isinstance(windowed, Refusal) else _with_mask(windowed, mask)
     if isinstance(masked, Refusal):
         return masked
     stage = ("scaled", "capped", "masked", "softmax")[node.attribute("qk_matmul_output_mode", 0)]
     return _attended(node, target, calls, masked, node.output(3), stage)
+
+
+def _with_windows(node: Node, attention: Attention) -> Attention | Refusal:
+    """ONNX's left_window_size and right_window_size: keys before and behind a query that it sees; -1 is all of them."""
+    left, right = node.attribute("left_window_size", -1), node.attribute("right_window_size", -1)
+    ahead = 0 if attention.causal or right < 0 else right
+    if ahead and attention.lengths is not None:
+        return Refusal("a window ahead of queries whose positions are known only on the device has no kernel")
+    # A query that sees `ahead` keys behind it sees what one that stands there sees of the keys before it.
+    return replace(
+        attention,
+        causal=attention.causal or right >= 0,
+        first=attention.first + ahead,
+        window=left + 1 + ahead if left >= 0 else 0,
+    )
 
 
 def _with_mask(attention: Attention, mask: Buffer | None) -> Attention | Refusal:
@@ -247,8 +263,8 @@ def _packed(buffer: Buffer, part: int) -> tuple[Heads, int, int]:
 
 
 def with_padding(node: Node, attention: Attention, padding: Buffer | None, bias: Buffer | None) -> Attention | Refusal:
-    """onnxruntime's masks. [batch], with which [3 · batch + 2] starts, counts keys; [batch, keys], [batch, queries, keys]
-    and [batch, 1, most, most] are zero where `mask_filter_value` is added."""
+    """onnxruntime's masks. [batch] counts keys, and so does [3 · batch + 2], which starts with it; [batch, keys],
+    [batch, queries, keys] and [batch, 1, most, most] are zero where `mask_filter_value` is added."""
     if bias is not None:
         attention = replace(attention, bias=plane_of(bias), keys=min(attention.keys, bias.shape[-1]))
     if padding is None:

@@ -79,11 +79,12 @@ def choose_tiles(extents: Extents, dtype: str, target: Target) -> Tiles | None:
 
 
 def _fitting(extents: Extents, dtype: str, target: Target) -> Iterator[Tiles]:
-    """Tiles by falling number of rows, each with as many stages and keys as shared memory allows."""
+    """Tiles by falling number of rows, each with as many keys and stages as shared memory and the keys allow."""
     itemsize = dtype_of(dtype).itemsize
     for tiles in _plans(max(extents.block_d, extents.block_v), dtype, target):
         keys = _block(extents.keys, tiles.block_n)
-        for block_n, stages in product((keys, max(16, keys // 2), max(16, keys // 4)), range(tiles.num_stages, 0, -1)):
+        most = min(tiles.num_stages, max(1, cdiv(extents.keys, keys)))
+        for block_n, stages in product((keys, max(16, keys // 2), max(16, keys // 4)), range(most, 0, -1)):
             choice = replace(tiles, block_n=block_n, num_stages=stages)
             if choice.shared_bytes(extents.block_d, extents.block_v, itemsize) <= target.shared_bytes:
                 yield choice

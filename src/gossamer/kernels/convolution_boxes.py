@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, product
+from itertools import chain
 from math import prod
 
 import triton
@@ -146,13 +146,6 @@ class BoxTiles:
         """How many tiles y has."""
         return prod(self.boxes(convolution)) * cdiv(convolution.outputs, self.block_n)
 
-    def held(self, dtype: str, target: Target) -> int:
-        """How many persistent programs a multiprocessor holds: beside the pipeline each has room for the tile that it
-        is writing and for the residual that it adds."""
-        itemsize = dtype_of(dtype).itemsize
-        shared = self.plain.shared_bytes(itemsize) + 2 * self.block_m * self.block_n * itemsize
-        return min(target.shared_bytes // shared, shape_of(self.plain, dtype, target, boxes=True).resident)
-
 
 # block_k counts 16-bit elements: a row of it is the 128 bytes that shared memory's banks are swizzled over.
 BOX_TILES = (
@@ -206,19 +199,20 @@ def priced_boxes(convolution: Convolution, dtype: str, target: Target) -> Iterat
     most_rows, most_columns = (power_of_two(n, least=64) for n in (extents.pixels, extents.outputs))
     for shape in _shapes(dtype, target, power_of_two(extents.channels, least=16)):
         plain = shape.tiles
+        if plain.block_m > most_rows or plain.block_n > most_columns:
+            continue  # one of half the size does
         box = _best_box(plain.block_m, convolution)
-        if box is None or plain.block_m > most_rows or plain.block_n > most_columns:
-            continue
-        tiles = BoxTiles(box, plain.block_n, plain.block_k, plain.num_warps, plain.num_stages)
+        how = (box, plain.block_n, plain.block_k, plain.num_warps, plain.num_stages)
+        tiles = BoxTiles(*how)
         steps, programs = extents.steps(plain.block_k), tiles.count(convolution)
         yield cycles(shape, programs, steps, itemsize, target), tiles
-        held = tiles.held(dtype, target)
+        held = _held(shape, itemsize, target)
         if held and programs > held * target.sm_count:
-            lasting = replace(shape, resident=held)
-            yield cycles(lasting, programs, steps, itemsize, target, prologue=0), replace(tiles, persistent=True)
+            lasting = Shape(plain, shape.shared, shape.latency, shape.writing, held)
+            yield cycles(lasting, programs, steps, itemsize, target, prologue=0), BoxTiles(*how, persistent=True)
         for splits in split_counts(programs, steps, target):
             first = cycles(shape, programs * splits, cdiv(steps, splits), 4, target)
-            yield first + second_launch(extents, splits, target), replace(tiles, splits=splits)
+            yield first + second_launch(extents, splits, target), BoxTiles(*how, splits)
 
 
 @lru_cache(maxsize=64)
@@ -232,24 +226,44 @@ def _shapes(dtype: str, target: Target, most_k: int) -> tuple[Shape, ...]:
     )
 
 
+def _held(shape: Shape, itemsize: int, target: Target) -> int:
+    """How many persistent programs a multiprocessor holds: beside the pipeline each has room for the tile that it is
+    writing and for the residual that it adds."""
+    shared = shape.tiles.shared_bytes(itemsize) + 2 * shape.tiles.block_m * shape.tiles.block_n * itemsize
+    return min(target.shared_bytes // shared, shape.resident)
+
+
+def programs_at_a_time(tiles: BoxTiles, dtype: str, target: Target) -> int:
+    """How many persistent programs the device holds."""
+    shape = shape_of(tiles.plain, dtype, target, boxes=True)
+    return target.sm_count * max(1, _held(shape, dtype_of(dtype).itemsize, target))
+
+
 @lru_cache(maxsize=1024)
-def _best_box(pixels: int, convolution: Convolution) -> tuple[int, int, int] | None:
+def _best_box(pixels: int, convolution: Convolution) -> tuple[int, int, int]:
     """The box of so many pixels that tiles the output with least waste; of equal ones, that of longest rows."""
     if convolution.rank == 0:
         return pixels, 1, 1
-    gaps = convolution.window.strides[1:]
-    sides = [2**i for i in range(pixels.bit_length())]
-    boxes = [
-        (pixels // (rows * columns), rows, columns)
-        for rows, columns in product(sides, sides)
-        if rows * columns <= pixels and rows * gaps[0] <= LONGEST_SIDE and columns * gaps[1] <= LONGEST_SIDE
-    ]
+    images, (_, rows, columns) = convolution.batch, convolution.y.extents
+    _, row_gap, column_gap = convolution.window.strides
+    best, fewest = (pixels, 1, 1), cdiv(images, pixels) * rows * columns
+    for high in _sides(min(pixels, LONGEST_SIDE // row_gap), rows):
+        for wide in _sides(min(pixels // high, LONGEST_SIDE // column_gap), columns):
+            deep = pixels // (high * wide)
+            count = cdiv(images, deep) * cdiv(rows, high) * cdiv(columns, wide)
+            if count < fewest or (count == fewest and wide > best[2]):
+                best, fewest = (deep, high, wide), count
+    return best
 
-    def waste(box: tuple[int, int, int]) -> tuple[int, int]:
-        extents = (convolution.batch, *convolution.y.extents[1:])
-        return prod(map(cdiv, extents, box)), -box[2]
 
-    return min(boxes, key=waste)
+def _sides(most: int, extent: int) -> Iterator[int]:
+    """Powers of two up to `most`, and to the first that covers the extent."""
+    side = 1
+    while side <= most:
+        yield side
+        if side >= extent:
+            return
+        side *= 2
 
 
 def convolve_boxes(
@@ -262,7 +276,7 @@ def convolve_boxes(
     sums = node.temporary((tiles.splits, size), "float32") if tiles.splits > 1 else y
     here = epilogue if tiles.splits == 1 else Epilogue()
     n_tiles, (_, box_rows, box_columns) = tiles.count(convolution), tiles.boxes(convolution)
-    count = min(n_tiles, target.sm_count * tiles.held(x.dtype, target)) if tiles.persistent else n_tiles
+    count = min(n_tiles, programs_at_a_time(tiles, x.dtype, target)) if tiles.persistent else n_tiles
     arguments = here.arguments()
     residual = arguments.pop("z_ptr")
     row = filters.shape[-1]

@@ -133,7 +133,9 @@ def priced(extents: Extents, dtype: str, target: Target) -> Iterator[tuple[float
         yield cycles(shape, programs, steps, itemsize, target), tiles
         for splits in split_counts(programs, steps, target):
             first = cycles(shape, programs * splits, cdiv(steps, splits), 4, target)
-            yield first + second_launch(extents, splits, target), replace(tiles, splits=splits)
+            # `dataclasses.replace` would be slow: hundreds of these are made for one new shape of an input.
+            split = Tiles(tiles.block_m, tiles.block_n, tiles.block_k, tiles.num_warps, tiles.num_stages, splits)
+            yield first + second_launch(extents, splits, target), split
 
 
 def split_counts(programs: int, steps: int, target: Target) -> set[int]:

@@ -111,7 +111,7 @@ class Rotary:
         return (self.cos, self.sin, columns, columns // 2 if self.each else columns)
 
     def position(self, positions: Buffer | None, steps: int) -> str:
-        """How `rotate_kernel` finds positions. Without any the tables have a row per step, for each batch entry or all."""
+        """How `rotate_kernel` finds positions. Without any the tables have a row per step, of each entry or of all."""
         if positions is not None:
             return "first" if positions.size == 1 and steps > 1 else "each"
         return "step" if self.cos.size // self.cos.shape[-1] < steps else "row"
@@ -163,7 +163,7 @@ def rotate(
 
 @lowers("RotaryEmbedding", since=23)
 def lower_rotary(node: Node, target: Target) -> Lowered:
-    """ONNX RotaryEmbedding-23: X, cos, sin, position_ids; without these the tables have a row per batch entry and step."""
+    """ONNX RotaryEmbedding-23: X, cos, sin, position_ids, without which the tables have a row per entry and step."""
     cos, sin = node.inputs[1], node.inputs[2]
     assert cos is not None
     assert sin is not None
@@ -173,7 +173,7 @@ def lower_rotary(node: Node, target: Target) -> Lowered:
 
 @lowers("RotaryEmbedding", domain=MICROSOFT)
 def lower_contrib_rotary(node: Node, target: Target) -> Lowered:
-    """com.microsoft::RotaryEmbedding (-1): input, position_ids of [1] (that of the first step) or [batch, steps], cos, sin."""
+    """com.microsoft::RotaryEmbedding (-1): input, position_ids ([1]: that of the first step, or each), cos, sin."""
     positions, cos, sin = node.inputs[1], node.inputs[2], node.inputs[3]
     assert cos is not None
     assert sin is not None

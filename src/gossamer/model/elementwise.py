@@ -247,8 +247,10 @@ def _biased(op: str) -> Rule:
 
 
 def _dropout(c: _Context) -> tuple[int, ...] | Refusal:
-    """In inference: the input, and a mask: true by opset 12, before which ONNX says nothing and onnxruntime false."""
-    if c.has(2) and c.operator.scalar(2) != 0:
+    """Where nothing drops out (in inference, or at a ratio of 0): the input, and a mask: true by opset 12, before which
+    ONNX says nothing and onnxruntime false."""
+    ratio = c.operator.scalar(1) if c.has(1) else 0.5
+    if c.has(2) and c.operator.scalar(2) != 0 and ratio != 0:
         return Refusal("Dropout in training mode is random")
     mask = c.operator.outputs[1] if len(c.operator.outputs) > 1 else None
     return (c.input(0),) if mask is None else (c.input(0), c.constant(int(c.operator.version >= 12), mask))

@@ -10,7 +10,6 @@ compute: `Identity` for a softmax with a bias, `Conv` for a fused convolution.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TypeAlias
 
@@ -18,7 +17,9 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from gossamer.model import attention_shapes
 from gossamer.model.node import FUSED
+from gossamer.model.stand_in import Operand, StandIn
 
 MICROSOFT = "com.microsoft"
 
@@ -53,20 +54,6 @@ def reads_as_newer(op_type: str, opset: int) -> bool:
         return True
     schemas = (onnx.defs.get_schema(op_type, version, "") for version in (opset, OPSET))
     return len({schema.since_version for schema in schemas}) == 1
-
-
-Operand: TypeAlias = "ir.Value | str | None"
-"""A value of the model, the name of one that a stand-in makes for itself, or an omitted one."""
-
-
-@dataclass(frozen=True, slots=True)
-class StandIn:
-    """One operator of ONNX, as of `OPSET`."""
-
-    op_type: str
-    inputs: Sequence[Operand]
-    outputs: Sequence[Operand]
-    attributes: Sequence[ir.Attr] = ()
 
 
 def stand_ins(node: ir.Node) -> Sequence[StandIn] | None:
@@ -194,4 +181,5 @@ _RULES: Mapping[tuple[str, str], _Rule] = {
     (MICROSOFT, "SimplifiedLayerNormalization"): _rms_norm,
     (MICROSOFT, "SkipLayerNormalization"): _skip_norm,
     (MICROSOFT, "SkipSimplifiedLayerNormalization"): _skip_norm,
+    **attention_shapes.RULES,
 }

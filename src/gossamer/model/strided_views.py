@@ -181,7 +181,7 @@ def _slice(node: ir.Node, _: ir.Value, shape: Sequence[int], view: View) -> View
     for position, begin in enumerate(starts):
         axis = (axes[position] if axes else position) % len(shape)
         step = steps[position] if steps else 1
-        first, _, _ = slice(begin, ends[position], step).indices(view.shape[axis])
+        first = slice(begin, ends[position], step).indices(view.shape[axis])[0]
         result = None if result is None else result.sliced(axis, first, step, shape[axis])
     return result
 

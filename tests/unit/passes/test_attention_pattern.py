@@ -14,7 +14,10 @@ SPLIT = """
     vs = Reshape (v, split)  vt = Transpose <perm = [0,2,1,3]> (vs)
 """
 MERGE = "t = Transpose <perm = [0,2,1,3]> (o)  y = Reshape (t, merge)"
-CONSTANTS = "<int64[4] split = {0, 0, 3, 4}, int64[3] merge = {0, 0, 12}, float two = {2.0}, float half = {0.5}, float root = {0.25}>"
+CONSTANTS = (
+    "<int64[4] split = {0, 0, 3, 4}, int64[3] merge = {0, 0, 12},"
+    " float two = {2.0}, float half = {0.5}, float root = {0.25}>"
+)
 LAYOUTS = "layoutQ=[0,72,4,12,1], layoutK=[0,60,4,12,1], layoutV=[0,60,4,12,1], layoutY=[0,72,4,12,1]"
 
 
@@ -35,15 +38,16 @@ def test_bert(text):
         f"<int64[4] split = {{0, 0, 3, 4}}, int64[3] merge = {{0, 0, 12}}, float two = {{2.0}}> {{ {SPLIT} "
         f"s = MatMul (qt, kt) d = Div (s, two) a = Add (d, m) p = Softmax <axis = -1> (a) o = MatMul (p, vt) {MERGE} }}"
     )
-    assert run_and_compare(source, attention_pattern) == text("""
-        graph g(%q : float32[2,6,12], %k : float32[2,5,12], %v : float32[2,5,12], %m : float32[2,1,1,5]) {
-          %split : int64[4] = {0,0,3,4}
-          %merge : int64[3] = {0,0,12}
-          %two : float32[] = {2}
-          %t = gossamer::FusedAttention[shape=[2,3,3,6,5,4,4], scale=0.5, layoutQ=[0,72,4,12,1], layoutK=[0,60,4,12,1], layoutV=[0,60,4,12,1], layoutY=[0,72,4,12,1], layoutBias=[0,5,0,0,1]](%q, %k, %v, %m) : float32[2,6,3,4]
+    attributes = f"shape=[2,3,3,6,5,4,4], scale=0.5, {LAYOUTS}, layoutBias=[0,5,0,0,1]"
+    assert run_and_compare(source, attention_pattern) == text(f"""
+        graph g(%q : float32[2,6,12], %k : float32[2,5,12], %v : float32[2,5,12], %m : float32[2,1,1,5]) {{
+          %split : int64[4] = {{0,0,3,4}}
+          %merge : int64[3] = {{0,0,12}}
+          %two : float32[] = {{2}}
+          %t = gossamer::FusedAttention[{attributes}](%q, %k, %v, %m) : float32[2,6,3,4]
           %y = Reshape(%t, %merge) : float32[2,6,12]
           return %y
-        }
+        }}
         """)
 
 
@@ -84,7 +88,8 @@ PACKED_LAYOUTS = "layoutQ=[0,216,4,36,1], layoutK=[12,216,4,36,1], layoutV=[24,2
 @pytest.mark.parametrize("dtype", [bool, np.uint8])
 def test_gpt2(dtype):
     """Packed projection, causal Where by a constant, then the attention mask."""
-    body = "s = MatMul (qt, kt) d = Div (s, two) w = Where (c, d, low) a = Add (w, m) p = Softmax <axis = -1> (a) o = MatMul (p, vt)"
+    body = """s = MatMul (qt, kt) d = Div (s, two) w = Where (c, d, low) a = Add (w, m)
+        p = Softmax <axis = -1> (a) o = MatMul (p, vt)"""
     if dtype is np.uint8:
         body = "c = Cast <to = 9> (u)" + body
         name = "u"
@@ -154,8 +159,8 @@ def test_llama_repeats_heads_of_keys():
         " t = Transpose <perm = [0,2,1,3]> (o) y = Reshape (t, merge)"
     )
     constants = (
-        "<int64[1] two = {2}, int64[5] groups = {2, 2, 3, 5, 4}, int64[4] joined = {2, 6, 5, 4}, int64[3] merge = {0, 0, -1},"
-        " float half = {0.5}, int64[4] square = {2, 1, 1, 5}>"
+        "<int64[1] two = {2}, int64[5] groups = {2, 2, 3, 5, 4}, int64[4] joined = {2, 6, 5, 4},"
+        " int64[3] merge = {0, 0, -1}, float half = {0.5}, int64[4] square = {2, 1, 1, 5}>"
     )
     inputs = "float[2,6,1,4] q, float[2,2,5,4] k, float[2,2,5,4] v, float[1,1,1,5] m"
     assert fused(body, inputs, "float[2,1,24] y", constants) == (
@@ -169,7 +174,8 @@ def test_vit_gathers_from_a_packed_projection():
         q = Gather <axis = 0> (b, zero) k = Gather <axis = 0> (b, one) v = Gather <axis = 0> (b, two)
         kt = Transpose <perm = [0,1,3,2]> (k) s = MatMul (q, kt) p = Softmax (s) o = MatMul (p, v) """
     constants = (
-        "<int64[5] split = {0, 0, 3, 3, 4}, int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64[3] merge = {0, 0, 12}>"
+        "<int64[5] split = {0, 0, 3, 3, 4}, int64 zero = {0}, int64 one = {1}, int64 two = {2},"
+        " int64[3] merge = {0, 0, 12}>"
     )
     assert fused(f"{body} {MERGE}", PACKED, constants=constants) == (
         f"[shape=[2,3,3,6,6,4,4], {PACKED_LAYOUTS}](%x, %x, %x)"
@@ -188,8 +194,8 @@ def test_scores_of_rank_3():
         "o3 = MatMul (p, vf) o = Reshape (o3, heads)"
     )  # fmt: skip
     constants = CONSTANTS[:-1] + (
-        ", int64[3] flat = {6, 5, 4}, int64[3] qflat = {6, 6, 4}, int64[4] grid = {2, 3, 6, 5}, int64[3] rows = {6, 6, 5},"
-        " int64[4] heads = {2, 3, 6, 4}>"
+        ", int64[3] flat = {6, 5, 4}, int64[3] qflat = {6, 6, 4}, int64[4] grid = {2, 3, 6, 5},"
+        " int64[3] rows = {6, 6, 5}, int64[4] heads = {2, 3, 6, 4}>"
     )
     found = fused(f"{body} {MERGE}", HEADS + ", float[2,1,6,5] m", constants=constants)
     assert found == f"[shape=[2,3,3,6,5,4,4], {LAYOUTS}, layoutBias=[0,30,0,5,1]](%q, %k, %v, %m)"
@@ -200,18 +206,20 @@ def test_multihead_attention_of_torch_puts_the_batch_second():
     part = "{0}s = Reshape ({0}, split) {0}t = Transpose <perm = [1,0,2]> ({0}s) "
     body = (
         part.format("q") + part.format("k") + part.format("v") + "kt2 = Transpose <perm = [0,2,1]> (kt)"
-        "s = MatMul (qt, kt2) p = Softmax (s) o = MatMul (p, vt) t = Transpose <perm = [1,0,2]> (o) y = Reshape (t, merge)"
+        "s = MatMul (qt, kt2) p = Softmax (s) o = MatMul (p, vt) t = Transpose <perm = [1,0,2]> (o)"
+        "y = Reshape (t, merge)"
     )
     constants = "<int64[3] split = {5, 6, 4}, int64[3] merge = {5, 2, 12}>"
     inputs = "float[5,2,12] q, float[5,2,12] k, float[5,2,12] v"
     assert fused(body, inputs, "float[5,2,12] y", constants) == (
-        "[shape=[6,1,1,5,5,4,4], layoutQ=[0,4,0,24,1], layoutK=[0,4,0,24,1], layoutV=[0,4,0,24,1], layoutY=[0,4,0,24,1]]"
-        "(%q, %k, %v)"
+        "[shape=[6,1,1,5,5,4,4], layoutQ=[0,4,0,24,1], layoutK=[0,4,0,24,1], layoutV=[0,4,0,24,1], "
+        "layoutY=[0,4,0,24,1]](%q, %k, %v)"
     )
 
 
 def test_softmax_in_fp32_between_products_in_fp16():
-    body = "s = MatMul (q, kt) w = Cast <to = 1> (s) a = Add (w, m) p = Softmax (a) h = Cast <to = 10> (p) y = MatMul (h, v)"
+    body = """s = MatMul (q, kt) w = Cast <to = 1> (s) a = Add (w, m) p = Softmax (a)
+        h = Cast <to = 10> (p) y = MatMul (h, v)"""
     inputs = "float16[1,3,6,4] q, float16[1,3,4,5] kt, float16[1,3,5,4] v, float[6,5] m"
     found = fused(body, inputs, "float16[1,3,6,4] y", "")
     assert found == "[shape=[1,3,3,6,5,4,4], layoutK=[0,0,20,1,5], layoutBias=[0,0,0,5,1]](%q, %kt, %v, %m)"

@@ -50,6 +50,15 @@ def test_shapes_are_followed_through_integers(bench):
     )
 
 
+def test_float_depth_of_one_hot_is_read(bench):
+    assert "%y = OneHot(%x, %depth, %values) : float32[3,5]" in inferred(
+        bench.load("""
+        g (int64[3] x, float[2] values) => (float[a,b] y)
+        <float depth = {5.0}>
+        { y = OneHot (x, depth, values) }""")
+    )
+
+
 def test_float_scales_of_resize_are_read(bench):
     assert "%y = Resize(%x, _, %scales) : float32[1,2,8,12]" in inferred(
         bench.load("""

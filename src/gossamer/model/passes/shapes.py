@@ -10,11 +10,12 @@ import onnx_ir as ir
 
 from gossamer.errors import InvalidArgument, InvalidGraph
 from gossamer.model.edit import may_have_subgraphs, static_shape
-from gossamer.model.stand_ins import OPSET, Operand, reads_as_newer, stand_ins
+from gossamer.model.stand_in import Operand
+from gossamer.model.stand_ins import OPSET, reads_as_newer, stand_ins
 
 _PROPAGATED = 64
 """Elements up to which integer constants are shown to shape inference: shapes, axes, pads, repeats."""
-_READ_FLOATS = frozenset({"Range", "Resize", "Upsample"})
+_READ_FLOATS = frozenset({"OneHot", "Range", "Resize", "Upsample"})
 """Operators whose output shape depends on float constants."""
 _FUNCTIONS = "gossamer.stand_ins"
 """The domain of functions in what inference sees."""

@@ -1,0 +1,194 @@
+"""QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear: every granularity, against the operators' text in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from cases.node_case import NodeCase, random_array
+from cases.references import floats
+from harness import tensor_type
+
+NAN, INF = float("nan"), float("inf")
+TIES = np.float32([-1.5, -0.5, 0.5, 1.5, 2.5, 300, -300, INF, -INF, NAN, 0, 1])
+
+
+def spread(values: np.ndarray, x: np.ndarray, axis: int, block: int) -> np.ndarray:
+    """Scales or zero points in the shape of x: one, one per index of the axis, or one per block."""
+    if values.size == 1:
+        return np.broadcast_to(values.reshape(()), x.shape)
+    if block:
+        return np.repeat(values, block, axis)[tuple(slice(0, extent) for extent in x.shape)]
+    return np.broadcast_to(values.reshape([-1 if d == axis % x.ndim else 1 for d in range(x.ndim)]), x.shape)
+
+
+def quantized(
+    x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, attributes: Mapping[str, Any], dtype: str
+) -> np.ndarray:
+    axis, block = attributes.get("axis", 1), attributes.get("block_size", 0)
+    limits = np.iinfo(dtype)
+    s = spread(scale.astype(np.float32), x, axis, block)
+    z = np.float32(0) if zero is None else spread(zero.astype(np.float32), x, axis, block)
+    q = np.rint(x.astype(np.float32) / s)
+    q = np.where(np.isnan(q), limits.min, np.clip(q, limits.min - z, limits.max - z) + z)
+    return q.astype(dtype)
+
+
+def dequantized(
+    x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, attributes: Mapping[str, Any], dtype: np.dtype
+) -> np.ndarray:
+    axis, block = attributes.get("axis", 1), attributes.get("block_size", 0)
+    s = spread(scale.astype(np.float32), x, axis, block)
+    z = 0 if zero is None else spread(zero.astype(np.int32), x, axis, block)
+    return ((x.astype(np.int32) - z).astype(np.float32) * s).astype(dtype)
+
+
+def dynamically_quantized(x: np.ndarray) -> list[np.ndarray]:
+    low, high = np.float32(min(0, x.min(initial=0))), np.float32(max(0, x.max(initial=0)))
+    scale = np.float32(1) if low == high else (high - low) / np.float32(255)
+    zero = np.rint(np.clip(-low / scale, 0, 255)).astype(np.float32)
+    y = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
+    return [y, np.array(scale, np.float32), np.array(zero.astype(np.uint8))]
+
+
+def quantize_case(
+    name: str,
+    x: np.ndarray,
+    scale: np.ndarray,
+    zero: np.ndarray | None,
+    attributes: Mapping[str, Any] = {},
+    dtype: str = "uint8",
+    **more: Any,
+) -> NodeCase:
+    zeros = [] if zero is None else [zero]
+    want = quantized(x, scale, zero, attributes, dtype)
+    types = [(tensor_type(want), x.shape)]
+    return NodeCase(
+        f"QuantizeLinear-{name}-{x.dtype.name}-{dtype}",
+        "QuantizeLinear",
+        [x, scale, *zeros],
+        attributes,
+        output_types=types,
+        want=lambda: [want],
+        **more,
+    )
+
+
+def dequantize_case(
+    name: str,
+    x: np.ndarray,
+    scale: np.ndarray,
+    zero: np.ndarray | None,
+    attributes: Mapping[str, Any] = {},
+    **more: Any,
+) -> NodeCase:
+    zeros = [] if zero is None else [zero]
+    want = dequantized(x, scale, zero, attributes, scale.dtype)
+    return NodeCase(
+        f"DequantizeLinear-{name}-{x.dtype.name}-{scale.dtype.name}",
+        "DequantizeLinear",
+        [x, scale, *zeros],
+        attributes,
+        output_types=[(tensor_type(scale), x.shape)],
+        want=lambda: [want],
+        **more,
+    )
+
+
+GRANULARITIES: dict[str, tuple[Mapping[str, Any], tuple[int, ...]]] = {
+    "tensor": ({}, ()),
+    "tensor_of_one": ({}, (1,)),
+    "first_axis": ({"axis": 0}, (3,)),
+    "default_axis": ({}, (5,)),
+    "last_axis": ({"axis": -1}, (70,)),
+    "blocks_of_rows": ({"axis": 1, "block_size": 2}, (3, 3, 70)),
+    "blocks_of_columns": ({"axis": 2, "block_size": 4}, (3, 5, 18)),
+    "block_of_all": ({"axis": 0, "block_size": 3}, (1, 5, 70)),
+}
+
+
+def _scales(name: str, shape: Sequence[int], dtype: str = "float32") -> np.ndarray:
+    return floats(name, shape, dtype, 0.02, 0.2)
+
+
+def _cases() -> list[NodeCase]:
+    x = floats("quantization", (3, 5, 70), low=-20, high=20)
+    cases = []
+    for name, (attributes, shape) in GRANULARITIES.items():
+        scale, zero = _scales(name, shape), random_array(name, shape, "uint8")
+        cases.append(quantize_case(name, x, scale, zero, attributes))
+        cases.append(dequantize_case(name, random_array(name, x.shape, "uint8"), scale, zero, attributes))
+    ties = np.float32(1)
+    for dtype in ("int8", "uint8", "int16", "uint16"):
+        zero = random_array(dtype, (), dtype)
+        cases.append(quantize_case("ties", TIES, np.array(ties), zero, dtype=dtype))
+        for real in ("float32", "float16", "bfloat16"):
+            values = random_array("real", (4, 33), dtype)
+            cases.append(dequantize_case("types", values, _scales("types", (), real), zero))
+        half = floats("half", (4, 33), "float16", -9, 9)
+        cases.append(quantize_case("types", half, _scales("types", (), "float16"), zero, dtype=dtype))
+    brain = floats("brain", (4, 33), "bfloat16", -9, 9)
+    integers = random_array("integers", (4, 33), "int32") // 2**16
+    nibbles = random_array("nibbles", (4, 33), "int8") // 16
+    return [
+        *cases,
+        quantize_case("no_zero", x, _scales("no_zero", ()), None),
+        quantize_case("bfloat16", brain, _scales("brain", (), "bfloat16"), np.array(3, np.int8), dtype="int8"),
+        quantize_case("integers", integers, np.array(100, np.float32), np.array(3, np.int8), dtype="int8"),
+        quantize_case("output_dtype", x, _scales("attribute", ()), None, {"output_dtype": 5}, "int16"),
+        quantize_case(
+            "onnxruntime", x, _scales("domain", (5,)), random_array("d", (5,), "uint8"), domain="com.microsoft"
+        ),
+        quantize_case("empty", x[:0], _scales("empty", ()), None),
+        dequantize_case("no_zero", random_array("no_zero", (4, 33), "int8"), _scales("no_zero", ()), None),
+        dequantize_case("bias", integers, _scales("bias", ()), None),
+        dequantize_case("scalar", np.array(7, np.int8), _scales("scalar", ()), np.array(3, np.int8)),
+        dequantize_case(
+            "onnxruntime", random_array("d", (4, 5), "int8"), _scales("d", (5,)), None, domain="com.microsoft"
+        ),
+        dequantize_case("nibbles", nibbles.astype(ml_dtypes.int4), _scales("nibbles", ()), None, constants=(0,)),
+        dequantize_case(
+            "nibbles_in_blocks",
+            np.abs(nibbles).astype(ml_dtypes.uint4),
+            _scales("blocks", (4, 3)),
+            np.abs(nibbles[:, :3]).astype(ml_dtypes.uint4),
+            {"axis": 1, "block_size": 11},
+            constants=(0, 2),
+        ),
+    ]
+
+
+DYNAMIC = {
+    "both_signs": floats("dynamic", (5, 70), low=-3, high=4),
+    "positive": floats("dynamic", (300,), low=1, high=4),
+    "negative": floats("dynamic", (300,), low=-4, high=-1),
+    "zeros": np.zeros((2, 3), np.float32),
+    "empty": np.zeros((0, 3), np.float32),
+    "long": floats("dynamic", (300_000,)),
+}
+
+
+def dynamic_case(name: str, x: np.ndarray) -> NodeCase:
+    want = dynamically_quantized(x)
+    types = [(tensor_type(array), array.shape) for array in want]
+    return NodeCase(
+        f"DynamicQuantizeLinear-{name}",
+        "DynamicQuantizeLinear",
+        [x],
+        n_outputs=3,
+        output_types=types,
+        want=lambda: want,
+    )
+
+
+CASES = [*_cases(), *(dynamic_case(name, x) for name, x in DYNAMIC.items())]
+LARGE = [
+    dynamic_case("large", floats("large", (3000, 1001))),
+    quantize_case("large", floats("large", (100, 64, 333)), _scales("large", (64,)), None, {"axis": 1}),
+    dequantize_case(
+        "large", random_array("large", (1000, 4096), "int8"), _scales("large", (1000,), "float16"), None, {"axis": 0}
+    ),
+]

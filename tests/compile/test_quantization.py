@@ -1,0 +1,25 @@
+"""The kernels of QuantizeLinear and its relatives compile for every architecture."""
+
+from __future__ import annotations
+
+import harness
+from cases.quantization import CASES, LARGE
+
+NAMES = (
+    "QuantizeLinear-types-float16-int8",
+    "QuantizeLinear-bfloat16-bfloat16-int8",
+    "QuantizeLinear-integers-int32-int8",
+)
+
+
+def test_every_kernel_compiles_for_every_architecture() -> None:
+    nodes = [*LARGE, *(node for node in CASES if node.name in NAMES)]
+    assert len(nodes) == len(LARGE) + len(NAMES)
+    kernels = tuple(dict.fromkeys(kernel for node in nodes for kernel in harness.kernels_of(node.model())))
+    assert {kernel.function for kernel in kernels} == {
+        "quantize_linear_kernel",
+        "dequantize_linear_kernel",
+        "extremes_kernel",
+        "dynamic_quantize_kernel",
+    }
+    harness.compile_all(kernels)
