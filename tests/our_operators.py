@@ -187,19 +187,21 @@ class _Spelling:
         q, k, v, bias, mask = (*self.node.input, "", "")[:5]
         turned = self.op("Transpose", self._laid_out("K", k, (batch, heads, keys, size), kv_heads), perm=[0, 1, 3, 2])
         scores = self.op("MatMul", self._laid_out("Q", q, (batch, heads, queries, size)), turned)
-        scores = self.op("Mul", scores, self.constant(float(self.attributes.get("scale", 1.0))))
+        scores = self.op("Mul", scores, self._number(self.attributes.get("scale", 1.0)))
+        if cap := float(self.attributes.get("softcap", 0.0)):
+            scores = self.op("Mul", self.op("Tanh", self.op("Div", scores, self._number(cap))), self._number(cap))
         plane = (batch, heads, queries, keys)
         if mask:
             kept = self.op("Cast", self._laid_out("Mask", mask, plane), to=onnx.TensorProto.BOOL)
-            scores = self.op("Where", kept, scores, self.constant(float(self.attributes.get("fill", -np.inf))))
+            scores = self.op("Where", kept, scores, self._number(self.attributes.get("fill", -np.inf)))
         if self.attributes.get("causal"):
             seen = self.constant(np.tri(queries, keys, self.attributes.get("first", 0)))
-            scores = self.op("Where", self.op("Cast", seen, to=onnx.TensorProto.BOOL), scores, self.constant(-np.inf))
+            scores = self.op("Where", self.op("Cast", seen, to=onnx.TensorProto.BOOL), scores, self._number(-np.inf))
         if bias:
             scores = self.op("Add", scores, self._laid_out("Bias", bias, plane))
         weights = self.op("Softmax", scores, axis=-1)
         if self.attributes.get("zero_empty"):
-            weights = self.op("Where", self.op("IsNaN", weights), self.constant(0.0), weights)
+            weights = self.op("Where", self.op("IsNaN", weights), self._number(0.0), weights)
         y = self.op("MatMul", weights, self._laid_out("V", v, (batch, heads, keys, v_size), kv_heads))
         if "layoutY" in self.attributes:
             places = strided(self.attributes["layoutY"], (batch, heads, queries, v_size), heads)
@@ -208,12 +210,21 @@ class _Spelling:
         return self.op("Cast", y, to=self.types[self.node.output[0]])
 
     def _laid_out(self, name: str, value: str, shape: Sequence[int], kv_heads: int | None = None) -> str:
-        """An operand of an attention as a dense tensor of fp32, heads that serve several queries repeated."""
+        """An operand of an attention as a dense tensor, heads that serve several queries repeated."""
         heads = kv_heads or shape[1]
         dense = (0, heads * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1)
         places = strided(self.attributes.get(f"layout{name}", dense), shape, heads)
         flat = self.op("Reshape", value, self.constant([-1]))
-        return self.op("Cast", self.op("Gather", flat, self.constant(places)), to=onnx.TensorProto.FLOAT)
+        return self.op("Cast", self.op("Gather", flat, self.constant(places)), to=self._wide)
+
+    def _number(self, value: float) -> str:
+        return self.op("Cast", self.constant(float(value)), to=self._wide)
+
+    @property
+    def _wide(self) -> int:
+        """What an attention is computed in."""
+        is_double = self.types[self.node.output[0]] == onnx.TensorProto.DOUBLE
+        return onnx.TensorProto.DOUBLE if is_double else onnx.TensorProto.FLOAT
 
     def _matmul(self) -> str:
         operands = [self._operand(name, side) for name, side in zip(self.node.input[:2], "AB", strict=True)]

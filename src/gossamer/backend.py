@@ -5,8 +5,8 @@
 
     tests = BackendTest(gossamer.backend, __name__)
 
-Models run on the CUDA provider alone: a node that it cannot take is an error, never onnxruntime's work. The device is the
-GPU, or what GOSSAMER_DEVICE names. Products are computed in full float32 unless `use_tf32=True` is given, since
+Models run on the CUDA provider alone: a node that it cannot take is an error, never onnxruntime's work. The device is
+the GPU, or what GOSSAMER_DEVICE names. Products are computed in full float32 unless `use_tf32=True` is given, since
 conformance is what this interface is for.
 """
 

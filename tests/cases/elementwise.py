@@ -339,7 +339,24 @@ def _binary_cases() -> list[Case]:
         a, amount = numbers("s", dtype), (numbers("n", dtype) % (8 * np.dtype(dtype).itemsize)).astype(dtype)
         cases.append(Case(f"BitShift-left_{dtype}", "BitShift", [a, amount], np.left_shift, {"direction": "LEFT"}))
         cases.append(Case(f"BitShift-right_{dtype}", "BitShift", [a, amount], np.right_shift, {"direction": "RIGHT"}))
+    for dtype in SIGNED:
+        width = 8 * np.dtype(dtype).itemsize
+        a, amount = numbers("s", dtype), np.arange(-2, width + 3).astype(dtype)[:, None, None]
+        left, right = {"direction": "LEFT"}, {"direction": "RIGHT"}
+        cases.append(Case(f"BitShift-left_{dtype}", "BitShift", [a, amount], _shifted_left, left, opset=28))
+        cases.append(Case(f"BitShift-right_{dtype}", "BitShift", [a, amount], _shifted_right, right, opset=28))
     return cases
+
+
+def _shifted_left(x: np.ndarray, amount: np.ndarray) -> np.ndarray:
+    """NumPy says nothing of shifts by the width or more, or by less than nothing."""
+    width = 8 * x.itemsize
+    return np.where((amount >= 0) & (amount < width), np.left_shift(x, amount % width), 0)
+
+
+def _shifted_right(x: np.ndarray, amount: np.ndarray) -> np.ndarray:
+    width = 8 * x.itemsize
+    return np.right_shift(x, np.where((amount >= 0) & (amount < width), amount, width - 1))
 
 
 def _power(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -1,14 +1,15 @@
 """ONNX's own node tests, through `gossamer.backend`: which there are, and what is known of them (onnx_node_tests.json).
 
-The tests come with the onnx package, which makes their data when they are loaded. A test counts by the operators in its
-model: if all of them are `covered` it must pass; if one is not, Gossamer must refuse the model. Both rules have exceptions
-by name, with reasons. What is expected to fail and passes fails the suite.
+The tests come with the onnx package, which makes their data when they are loaded. A test counts by the operators in
+its model: if all of them are `covered` it must pass; if one is not, Gossamer must refuse the model. Both rules have
+exceptions by name, with reasons. What is expected to fail and passes fails the suite.
 
-ONNX's tests feed everything. Here the inputs that `parameters` names, which decide shapes or the computation itself, are
-initializers, as in files that exporters write: Gossamer compiles for static shapes.
+ONNX's tests feed everything. Here the inputs that `parameters` names, which decide shapes or the computation itself,
+are initializers, as in files that exporters write: Gossamer compiles for static shapes.
 
-onnx_node_tests.json: parameters, operator → names of inputs; covered, operators; not_covered, reason → operators;
-exceptions, what tests raise; tolerances, rtol for tests whose own is too strict. `tests` are names or patterns of names.
+onnx_node_tests.json: onnx, the version it speaks of; parameters, operator → names of inputs; covered, operators;
+not_covered, reason → operators; exceptions, what tests raise; tolerances, rtol where the own one is too strict. `tests`
+are names or patterns of names.
 """
 
 from __future__ import annotations

@@ -7,11 +7,13 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from onnx import TensorProto
 
 from cases.node_case import NodeCase, random_array
 from cases.references import floats
 from harness import tensor_type
 
+TYPES = {"int4": TensorProto.INT4, "uint4": TensorProto.UINT4}
 NAN, INF = float("nan"), float("inf")
 TIES = np.float32([-1.5, -0.5, 0.5, 1.5, 2.5, 300, -300, INF, -INF, NAN, 0, 1])
 
@@ -29,12 +31,12 @@ def quantized(
     x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, attributes: Mapping[str, Any], dtype: str
 ) -> np.ndarray:
     axis, block = attributes.get("axis", 1), attributes.get("block_size", 0)
-    limits = np.iinfo(dtype)
+    limits = ml_dtypes.iinfo(dtype)
     s = spread(scale.astype(np.float32), x, axis, block)
     z = np.float32(0) if zero is None else spread(zero.astype(np.float32), x, axis, block)
     q = np.rint(x.astype(np.float32) / s)
     q = np.where(np.isnan(q), limits.min, np.clip(q, limits.min - z, limits.max - z) + z)
-    return q.astype(dtype)
+    return q.astype(getattr(ml_dtypes, dtype, dtype))
 
 
 def dequantized(
@@ -65,7 +67,7 @@ def quantize_case(
 ) -> NodeCase:
     zeros = [] if zero is None else [zero]
     want = quantized(x, scale, zero, attributes, dtype)
-    types = [(tensor_type(want), x.shape)]
+    types = [(TYPES.get(dtype) or tensor_type(want), x.shape)]
     return NodeCase(
         f"QuantizeLinear-{name}-{x.dtype.name}-{dtype}",
         "QuantizeLinear",
@@ -73,6 +75,7 @@ def quantize_case(
         attributes,
         output_types=types,
         want=lambda: [want],
+        rtol=0.0,
         **more,
     )
 
@@ -150,6 +153,11 @@ def _cases() -> list[NodeCase]:
             "onnxruntime", random_array("d", (4, 5), "int8"), _scales("d", (5,)), None, domain="com.microsoft"
         ),
         dequantize_case("nibbles", nibbles.astype(ml_dtypes.int4), _scales("nibbles", ()), None, constants=(0,)),
+        dequantize_case(
+            "nibbles", nibbles.astype(ml_dtypes.int4), _scales("nibbles", ()), np.array(-3, ml_dtypes.int4)
+        ),
+        quantize_case("nibbles", x / 10, _scales("nibbles", ()), np.array(-2, ml_dtypes.int4), dtype="int4"),
+        quantize_case("nibbles", x / 10, _scales("n", (5,)), nibbles[0, :5].astype(ml_dtypes.uint4), dtype="uint4"),
         dequantize_case(
             "nibbles_in_blocks",
             np.abs(nibbles).astype(ml_dtypes.uint4),

@@ -9,7 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from cases.node_case import NodeCase
+from cases.node_case import NodeCase, random_array
+from cases.references import floats
 from harness import tensor_type, tolerance
 
 GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
@@ -266,7 +267,41 @@ def _cases() -> list[NodeCase]:
     return cases
 
 
-CASES = _cases()
+def dynamic_quantize_case(dtype: str, *, bidirectional: bool = False, per_column: bool = False) -> NodeCase:
+    """com.microsoft::DynamicQuantizeLSTM as the LSTM of its weights in fp32. Integers are of 7 bits: onnxruntime's
+    sums of uint8 times int8 saturate on some machines."""
+    directions = 2 if bidirectional else 1
+    plain = Recurrent("LSTM", attributes={"direction": "bidirectional"} if bidirectional else {}, initial=True)
+    x, w, r, b, lengths, h0, c0, *_ = plain.arrays()
+    shape = (directions, 4 * plain.hidden) if per_column else (directions,)
+    scale = floats("scale", shape, low=0.004, high=0.008)
+    zero = np.full(shape, 64 if dtype == "uint8" else 0, dtype)
+    packed = [random_array("w", array.swapaxes(1, 2).shape, "uint8") // 2 for array in (w, r) if array is not None]
+    packed = [array if dtype == "uint8" else (array.astype(np.int16) - 64).astype(np.int8) for array in packed]
+    spread = (directions, 1, -1)
+    w, r = (((a.astype(np.float32) - zero.reshape(spread)) * scale.reshape(spread)).swapaxes(1, 2) for a in packed)
+    wanted = reference("LSTM", [x, w, r, b, lengths, h0, c0], plain.attributes)
+    results = [array.astype(np.float32) for array in wanted]
+    return NodeCase(
+        f"DynamicQuantizeLSTM-{dtype}-{shape}",
+        "DynamicQuantizeLSTM",
+        [x, *packed, b, lengths, h0, c0, None, scale, zero, scale, zero],
+        {"hidden_size": plain.hidden, **plain.attributes},
+        constants=(1, 2, 3, 8, 9, 10, 11),
+        n_outputs=3,
+        domain="com.microsoft",
+        output_types=[(tensor_type(array), array.shape) for array in results],
+        want=lambda: results,
+        rtol=tolerance("float32", plain.inputs + plain.hidden),
+    )
+
+
+CASES = [
+    *_cases(),
+    dynamic_quantize_case("int8"),
+    dynamic_quantize_case("uint8", bidirectional=True),
+    dynamic_quantize_case("int8", bidirectional=True, per_column=True),
+]
 
 
 def _large() -> dict[str, Recurrent]:

@@ -24,7 +24,7 @@ def test_scatter_in_order(case: NodeCase) -> None:
 
 @pytest.mark.parametrize("reduction", ["add", "mul"])
 def test_scatter_in_order_is_the_loop_over_the_updates(reduction: str) -> None:
-    """To the last bit, with a thousand roundings per element."""
+    """To the last bit, with seventy roundings per element."""
     case = next(case for case in ROUNDED_REDUCTIONS if case.name == f"ScatterElements-crowded_{reduction}")
     np.testing.assert_array_equal(run_deterministic(case), case.expected()[0])
 

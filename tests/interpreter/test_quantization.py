@@ -21,7 +21,7 @@ def test_quantization(node: NodeCase) -> None:
 
 def _known_to_onnxruntime(node: NodeCase) -> bool:
     """Its bindings know no bfloat16 and no 4-bit types; it does not quantise integers."""
-    types = [array.dtype for array in node.inputs if array is not None]
+    types = [array.dtype for array in (*node.inputs, *node.expected()) if array is not None]
     unknown = (np.dtype(t) for t in (ml_dtypes.bfloat16, ml_dtypes.int4, ml_dtypes.uint4))
     return not set(types) & set(unknown) and not (node.op_type == "QuantizeLinear" and types[0] == np.int32)
 
@@ -41,9 +41,9 @@ def test_other_versions(opset: int) -> None:
 
 def test_what_has_no_kernel_is_refused_with_its_types() -> None:
     node = dequantize_case("input", np.ones((2, 2), np.int8), np.array(1, np.float32), None)
-    nibbles = replace(node, inputs=[np.ones((2, 2), ml_dtypes.int4), np.array(1, np.float32)])
-    with pytest.raises(UnsupportedModel, match="DequantizeLinear from int4"):
-        run_model(nibbles.model(), nibbles.feeds())
+    eighths = replace(node, inputs=[np.ones((2, 2), ml_dtypes.float8_e4m3fn), np.array(1, np.float32)])
+    with pytest.raises(UnsupportedModel, match="DequantizeLinear from float8_e4m3fn"):
+        run_model(eighths.model(), eighths.feeds())
 
 
 def test_scales_that_fit_no_granularity_are_refused() -> None:

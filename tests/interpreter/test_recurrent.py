@@ -30,7 +30,7 @@ def _known_to_onnxruntime(node: NodeCase) -> bool:
     x = node.inputs[0]
     assert x is not None
     told = "layout" not in node.attributes and "threshold_default" not in node.name
-    return x.dtype == np.float32 and x.size > 0 and told
+    return x.dtype == np.float32 and x.size > 0 and told and not node.domain
 
 
 @pytest.mark.parametrize("node", [node for node in CASES if _known_to_onnxruntime(node)], ids=str)
@@ -38,6 +38,13 @@ def test_onnxruntime_agrees_with_the_reference(node: NodeCase) -> None:
     wanted = node.expected()
     for one, other in zip(replace(node, want=None, opset=14).expected(), wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("node", [node for node in CASES if node.domain], ids=str)
+def test_onnxruntime_agrees_as_far_as_it_does_not_round(node: NodeCase) -> None:
+    """It quantises inputs and states to 8 bits at every step, which the weights' scale of 1/127 does not amplify."""
+    for one, other in zip(replace(node, want=None).expected(), node.expected(), strict=True):
+        np.testing.assert_allclose(one, other, atol=0.02)
 
 
 FORMS = {"held": Plan(2, 8, 8, 4, "sum", True, True, 2), "anew": Plan(2, 8, 4, 4, "ieee", False, True, 1)}

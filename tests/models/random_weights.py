@@ -1,8 +1,8 @@
-"""Weights for the weightless models of the onnx package, whose parameters are all 0.02: every wrong index gives the right
-answer there.
+"""Weights for the weightless models of the onnx package, whose parameters are all 0.02: there, every wrong index gives
+the right answer.
 
-Each parameter gets random values that suit its part: filters and matrices keep the variance of what they multiply (He et
-al. 2015, arXiv:1502.01852, eq. 10), statistics of a batch normalisation are near those of such data.
+Each parameter gets random values that suit its part: filters and matrices keep the variance of what they multiply (He
+et al. 2015, arXiv:1502.01852, eq. 10), statistics of a batch normalisation are near those of such data.
 """
 
 from __future__ import annotations

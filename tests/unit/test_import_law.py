@@ -28,6 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("build",),
     ("compiler",),
     ("session",),
+    ("backend",),
     ("cli",),
     ("__main__",),
     ("__main__",),

@@ -34,6 +34,7 @@ FAMILIES = (
     "quantized_convolution",
     "quantized_matmul",
     "recurrent",
+    "recurrent_quantized",
     "reduction",
     "resize",
     "rotary",

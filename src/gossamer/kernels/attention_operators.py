@@ -1,7 +1,8 @@
 """The operators that are attention over given queries, keys and values.
 
 `gossamer::FusedAttention(Q, K, V, bias?, mask?) {shape, layoutQ, layoutK, layoutV, layoutY, layoutBias, layoutMask,
-scale, causal, first, fill, zero_empty}` is softmax(scale · Q · Kᵀ, `fill` where mask is false, + bias) · V.
+scale, softcap, causal, first, fill, zero_empty}` is softmax(s) · V for s = scale · Q · Kᵀ, then capped as
+softcap · tanh(s / softcap) unless that is 0, then `fill` where mask is false, then + bias.
 
 shape: batch, heads, heads of keys, queries, keys, columns of Q and K, columns of V. layout…: offset and strides of
 batch, head, row and column in the input's (for Y, the output's) memory; without it, that is dense in this order.
@@ -73,6 +74,7 @@ def lower_fused_attention(node: Node, target: Target) -> Lowered:
         node.attribute("scale", 1.0),
         causal=bool(node.attribute("causal", 0)),
         first=node.attribute("first", 0),
+        softcap=node.attribute("softcap", 0.0),
         bias=None if bias is None else _laid_out(node, "Bias", bias, (batch, heads, queries, keys)),
         mask=None if mask is None else _laid_out(node, "Mask", mask, (batch, heads, queries, keys)),
         fill=node.attribute("fill", float("-inf")),

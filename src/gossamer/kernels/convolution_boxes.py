@@ -210,6 +210,8 @@ def priced_boxes(convolution: Convolution, dtype: str, target: Target) -> Iterat
         if held and programs > held * target.sm_count:
             lasting = Shape(plain, shape.shared, shape.latency, shape.writing, held)
             yield cycles(lasting, programs, steps, itemsize, target, prologue=0), BoxTiles(*how, persistent=True)
+        if plain.shared_bytes(itemsize) + 4 * plain.block_m * plain.block_n > target.shared_bytes:
+            continue  # partial sums are in shared memory on their way out, while the pipeline still has its own
         for splits in split_counts(programs, steps, target):
             first = cycles(shape, programs * splits, cdiv(steps, splits), 4, target)
             yield first + second_launch(extents, splits, target), BoxTiles(*how, splits)

@@ -6,11 +6,10 @@ Scales stand for the whole tensor, one index of an axis, or a block along an axi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
-import numpy as np
 import triton
 import triton.language as tl
 
@@ -23,8 +22,17 @@ from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Refusal, Target
 
 REAL = ("float16", "bfloat16", "float32")
-QUANTIZED = ("int8", "uint8", "int16", "uint16")
-NIBBLES = {"int4": "int8", "uint4": "uint8"}
+LIMITS = {
+    "int4": (-8, 7),
+    "uint4": (0, 15),
+    "int8": (-128, 127),
+    "uint8": (0, 255),
+    "int16": (-32768, 32767),
+    "uint16": (0, 65535),
+}
+"""Of the types that reals are quantised to."""
+NIBBLES = ("int4", "uint4")
+"""These lie in the lower halves of bytes, as ml_dtypes keeps them."""
 MOST_PARTS = 1024
 """Programs that look for extremes: the second launch reads what each of them found."""
 
@@ -45,9 +53,18 @@ def quantize(x, scale, zero, LOW: tl.constexpr, HIGH: tl.constexpr):
 
 
 @triton.jit
+def integer(x, NIBBLE: tl.constexpr):
+    """x in int32. NIBBLE: `int4` or `uint4` where x are bytes with such in their lower halves."""
+    if NIBBLE == "int4":
+        return ((x & 15) ^ 8).to(tl.int32) - 8
+    else:
+        return x.to(tl.int32)
+
+
+@triton.jit
 def quantize_linear_kernel(
     x_ptr, scale_ptr, zero_ptr, y_ptr, n_rows, n_cols, axis_rows, inner, block, steps,
-    LOW: tl.constexpr, HIGH: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    LOW: tl.constexpr, HIGH: tl.constexpr, NIBBLE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """y = saturate(round(x / scale) + zero)."""
     tiles = tl.cdiv(n_cols, COLS)
@@ -58,17 +75,19 @@ def quantize_linear_kernel(
     scale = tl.load(scale_ptr + places, mask=mask, other=1).to(tl.float32)
     zero = tl.zeros((ROWS, COLS), tl.float32)
     if zero_ptr is not None:
-        zero += tl.load(zero_ptr + places, mask=mask, other=0).to(tl.float32)
+        zero += integer(tl.load(zero_ptr + places, mask=mask, other=0), NIBBLE).to(tl.float32)
     at = rows[:, None] * n_cols + cols[None, :]
     x = tl.load(x_ptr + at, mask=mask, other=0).to(tl.float32)
     y = quantize(x, scale, zero, LOW, HIGH).to(tl.int32)
+    if NIBBLE != "":
+        y = y & 15
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def dequantize_linear_kernel(
     x_ptr, scale_ptr, zero_ptr, y_ptr, n_rows, n_cols, axis_rows, inner, block, steps,
-    ROWS: tl.constexpr, COLS: tl.constexpr,
+    NIBBLE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
 ):  # fmt: skip
     """y = (x - zero) · scale."""
     tiles = tl.cdiv(n_cols, COLS)
@@ -77,9 +96,9 @@ def dequantize_linear_kernel(
     mask = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
     places = scale_places(rows, cols, axis_rows, inner, block, steps)
     at = rows[:, None] * n_cols + cols[None, :]
-    x = tl.load(x_ptr + at, mask=mask, other=0).to(tl.int32)
+    x = integer(tl.load(x_ptr + at, mask=mask, other=0), NIBBLE)
     if zero_ptr is not None:
-        x -= tl.load(zero_ptr + places, mask=mask, other=0).to(tl.int32)
+        x -= integer(tl.load(zero_ptr + places, mask=mask, other=0), NIBBLE)
     scale = tl.load(scale_ptr + places, mask=mask, other=0).to(tl.float32)
     tl.store(y_ptr + at, (x.to(tl.float32) * scale).to(y_ptr.dtype.element_ty), mask=mask)
 
@@ -162,65 +181,55 @@ def scales_of(node: Node, scale: Buffer) -> Scales | Refusal:
 @lowers("QuantizeLinear", domain="com.microsoft")
 def lower_quantize(node: Node, target: Target) -> Lowered:
     """ONNX QuantizeLinear (-10, -13, -19, -21, -23, -24, -25) and onnxruntime's; the division is done in fp32."""
-    if node.x.dtype not in (*REAL, "int32") or node.y.dtype not in QUANTIZED:
+    if node.x.dtype not in (*REAL, "int32") or node.y.dtype not in LIMITS:
         return Refusal(f"QuantizeLinear from {node.x.dtype} to {node.y.dtype} has no kernel")
-    limits = np.iinfo(node.y.dtype)
-    return _elementwise(
-        node, target, quantize_linear_kernel, node.x, {"LOW": float(limits.min), "HIGH": float(limits.max)}
-    )
+    low, high = map(float, LIMITS[node.y.dtype])
+    return _elementwise(node, target, quantize_linear_kernel, node.y.dtype, {"LOW": low, "HIGH": high})
 
 
 @lowers("DequantizeLinear", since=10)
 @lowers("DequantizeLinear", domain="com.microsoft")
 def lower_dequantize(node: Node, target: Target) -> Lowered:
     """ONNX DequantizeLinear (-10, -13, -19, -21, -23, -24, -25) and onnxruntime's."""
-    x = unpacked(node, node.x)
-    if x is None or x.dtype not in (*QUANTIZED, "int32") or node.y.dtype not in REAL:
+    if node.x.dtype not in (*LIMITS, "int32") or node.y.dtype not in REAL:
         return Refusal(f"DequantizeLinear from {node.x.dtype} to {node.y.dtype} has no kernel")
-    return _elementwise(node, target, dequantize_linear_kernel, x, {})
+    return _elementwise(node, target, dequantize_linear_kernel, node.x.dtype, {})
 
 
-def unpacked(node: Node, buffer: Buffer) -> Buffer | None:
-    """A constant of 4-bit integers as one of bytes; None where 4-bit integers are no constant."""
-    if buffer.dtype not in NIBBLES:
-        return buffer
-    if not node.is_constant(buffer):
-        return None
-    wide = NIBBLES[buffer.dtype]
-    return node.derived(buffer, f"as {wide}", buffer.shape, wide, lambda array: array.astype(wide))
-
-
-def _elementwise(node: Node, target: Target, kernel: object, x: Buffer, constants: dict[str, Any]) -> Lowered:
+def _elementwise(node: Node, target: Target, kernel: object, quantized: str, constants: dict[str, Any]) -> Lowered:
+    """quantized: the dtype on the integers' side."""
     scale, zero = node.inputs[1], node.input(2)
     assert scale is not None
     scales = scales_of(node, scale)
     if isinstance(scales, Refusal):
         return scales
-    if zero is not None:
-        zero = unpacked(node, zero)
-        if zero is None:
-            return Refusal("4-bit zero points that are no constants have no kernel")
-    rows, cols = choose_tile(scales.rows, scales.cols, max(x.itemsize, node.y.itemsize), False, target)
+    rows, cols = choose_tile(scales.rows, scales.cols, max(node.x.itemsize, node.y.itemsize), False, target)
     return (
         launch(
             kernel,
             (cdiv(scales.rows, rows) * cdiv(scales.cols, cols),),
             writes=node.y,
-            x_ptr=x,
+            x_ptr=_as_bytes(node.x),
             scale_ptr=scale,
-            zero_ptr=zero,
-            y_ptr=node.y,
+            zero_ptr=None if zero is None else _as_bytes(zero),
+            y_ptr=_as_bytes(node.y),
             n_rows=scales.rows,
             n_cols=scales.cols,
             axis_rows=scales.axis_rows,
             inner=scales.inner,
             block=scales.block,
             steps=scales.steps,
+            NIBBLE=quantized if quantized in NIBBLES else "",
             ROWS=rows,
             COLS=cols,
             **constants,
         ),
     )
+
+
+def _as_bytes(buffer: Buffer) -> Buffer:
+    """4-bit integers as the bytes they lie in."""
+    return replace(buffer, dtype="uint8") if buffer.dtype in NIBBLES else buffer
 
 
 @lowers("DynamicQuantizeLinear", since=11)

@@ -22,7 +22,7 @@ from gossamer.kernels.recurrent_cells import (
     initial_state,
     lengths_of,
     linear_gru_cell,
-    load_rows,
+    load_weights,
     lstm_cell,
     peephole_weights,
     projected,
@@ -71,9 +71,9 @@ def recurrent_kernel(
     last_rows = r_ptr + (direction * GATES * n_hidden + 2 * n_hidden + j) * n_hidden
     held, held_last = r_ptr, r_ptr
     if HELD:
-        held = load_rows(rows, live, tl.arange(0, BLOCK_K), n_hidden, "")
+        held = load_weights(rows, live, tl.arange(0, BLOCK_K), n_hidden, MULTIPLY)
         if CELL == "gru":
-            held_last = load_rows(last_rows, j_live, tl.arange(0, BLOCK_K), n_hidden, "")
+            held_last = load_weights(last_rows, j_live, tl.arange(0, BLOCK_K), n_hidden, MULTIPLY)
     TYPE: tl.constexpr = x_ptr.dtype.element_ty
     reset_bias = unit_weights(b_ptr, direction * 6 + 5, j, n_hidden, TYPE)
     peepholes = peephole_weights(peephole_ptr, direction, j, n_hidden, TYPE)
@@ -181,32 +181,36 @@ class Recurrence:
 @lowers("RNN", "LSTM", "GRU", since=7)
 def lower_recurrent(node: Node, target: Target) -> Lowered:
     """ONNX RNN, LSTM, GRU (-7, -14, -22); halves keep their state in fp32."""
+    w, r = node.inputs[1], node.inputs[2]
+    assert w is not None
+    assert r is not None
+    return recurrent_calls(node, target, node.op_type, w, r)
+
+
+def recurrent_calls(node: Node, target: Target, op_type: str, w: Buffer, r: Buffer) -> Lowered:
+    """The calls of a node that is RNN, LSTM or GRU with these weights, all else as ONNX has it."""
     if node.x.dtype not in FLOATS:
         return Refusal(f"{node.op_type} of {node.x.dtype} has no kernel")
-    recurrence = recurrence_of(node)
+    recurrence = recurrence_of(node, op_type, r)
     if isinstance(recurrence, Refusal):
         return recurrence
-    activations = activations_of(node, recurrence.directions)
+    activations = activations_of(node, op_type, recurrence.directions)
     if isinstance(activations, Refusal):
         return activations
-    w = node.inputs[1]
-    assert w is not None
     x, calls = _project(node, target, recurrence, w)
-    return (*calls, *_walk(node, target, recurrence, activations, x))
+    return (*calls, *_walk(node, target, recurrence, activations, x, r))
 
 
-def recurrence_of(node: Node) -> Recurrence | Refusal:
+def recurrence_of(node: Node, op_type: str, r: Buffer) -> Recurrence | Refusal:
     """What a node asks for, by its inputs' shapes and its attributes."""
-    r = node.inputs[2]
-    assert r is not None
     directions, _, hidden = r.shape
     first_backward = {"forward": 1, "reverse": 0, "bidirectional": 1}.get(node.attribute("direction", "forward"))
     if first_backward is None:
         return Refusal(f"{node.op_type} knows no direction '{node.attribute('direction')}'")
     batch_first = bool(node.attribute("layout", 0))
     batch, steps = node.x.shape[:2] if batch_first else node.x.shape[1::-1]
-    linear = node.op_type == "GRU" and node.attribute("linear_before_reset", 0)
-    cell = "gru_linear" if linear else node.op_type.lower()
+    linear = op_type == "GRU" and node.attribute("linear_before_reset", 0)
+    cell = "gru_linear" if linear else op_type.lower()
     return Recurrence(steps, batch, node.x.shape[2], hidden, directions, first_backward, batch_first, cell)
 
 
@@ -255,7 +259,7 @@ def _state_type(node: Node) -> str:
 
 
 def _walk(
-    node: Node, target: Target, recurrence: Recurrence, activations: tuple[Activations, ...], x: Buffer
+    node: Node, target: Target, recurrence: Recurrence, activations: tuple[Activations, ...], x: Buffer, r: Buffer
 ) -> tuple[Call, ...]:
     """The recurrence: one launch, or one per direction where their activations differ."""
     alike = len(set(activations)) == 1
@@ -268,7 +272,9 @@ def _walk(
         counter = node.temporary((recurrence.directions * plan.groups, COUNTER_WORDS), "int32")
         calls.append(Fill(counter.name))
     for first in range(0, recurrence.directions, at_once):
-        calls.append(_launch(node, target, recurrence, plan, (first, at_once), activations[first], (x, state, counter)))
+        calls.append(
+            _launch(node, target, recurrence, plan, (first, at_once), activations[first], (x, r, state, counter))
+        )
     return tuple(calls)
 
 
@@ -279,10 +285,10 @@ def _launch(
     plan: Plan,
     directions: tuple[int, int],
     activations: Activations,
-    workspace: tuple[Buffer, Buffer | None, Buffer | None],
+    buffers: tuple[Buffer, Buffer, Buffer | None, Buffer | None],
 ) -> Launch:
-    """The launch for `directions` (the first, how many)."""
-    x, state, counter = workspace
+    """The launch for `directions` (the first, how many). buffers: projected inputs, R, exchanged states, counters."""
+    x, r, state, counter = buffers
     first, count = directions
     y, h, c = node.output(0), node.output(1), node.output(2)
     clip: float | None = node.attribute("clip", None)
@@ -295,7 +301,7 @@ def _launch(
         flops=recurrence.flops(count),
         cooperative=plan.shared,
         x_ptr=x,
-        r_ptr=node.inputs[2],
+        r_ptr=r,
         b_ptr=node.input(3) if recurrence.cell == "gru_linear" else None,
         peephole_ptr=node.input(7),
         lengths_ptr=node.input(4),

@@ -48,10 +48,10 @@ class Activations:
     parameters: tuple[float, ...]
 
 
-def activations_of(node: Node, directions: int) -> tuple[Activations, ...] | Refusal:
+def activations_of(node: Node, op_type: str, directions: int) -> tuple[Activations, ...] | Refusal:
     """Of each direction. Values of activation_alpha and activation_beta go, in order, to functions that take any."""
-    count = len(DEFAULTS[node.op_type])
-    names = node.attribute("activations", DEFAULTS[node.op_type] * directions)
+    count = len(DEFAULTS[op_type])
+    names = node.attribute("activations", DEFAULTS[op_type] * directions)
     if len(names) != count * directions:
         return Refusal(f"{len(names)} activations for {directions} direction(s) of {node.op_type}")
     alphas, betas = iter(node.attribute("activation_alpha", ())), iter(node.attribute("activation_beta", ()))

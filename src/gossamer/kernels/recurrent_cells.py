@@ -7,6 +7,7 @@ import triton.language as tl
 
 from gossamer.kernels.activations import activate
 from gossamer.kernels.elementwise_math import maximum, minimum, tanh
+from gossamer.kernels.tf32 import round_to_tf32
 
 PAST_L1 = tl.constexpr(".cg")
 """How states are read: other programs' stores do not reach L1."""
@@ -84,14 +85,19 @@ def linear_gru_cell(x, sums, h, bias, clip, parameters, KINDS: tl.constexpr, CLI
 
 @triton.jit
 def product(v, r, MULTIPLY: tl.constexpr, UPCAST: tl.constexpr):
-    """v[b, k] · r[n, k]ᵀ, summed in fp32 (fp64: fp64). MULTIPLY: `sum` for few rows, else how `tl.dot` multiplies."""
+    """v[b, k] · r[n, k]ᵀ, summed in fp32 (fp64 for fp64).
+
+    MULTIPLY: `sum` element by element, for few rows; `tf32`, r being rounded to it; or `ieee`.
+    """
     WIDE: tl.constexpr = tl.float64 if v.dtype == tl.float64 else tl.float32
     if MULTIPLY == "sum":
         return tl.sum(v.to(WIDE)[:, None, :] * r.to(WIDE)[None, :, :], axis=2)
     elif UPCAST:  # Triton's interpreter multiplies the bits of bf16, not the numbers
-        return tl.dot(v.to(tl.float32), tl.trans(r.to(tl.float32)), input_precision=MULTIPLY)
+        return tl.dot(v.to(tl.float32), tl.trans(r.to(tl.float32)), input_precision="ieee")
+    elif MULTIPLY == "tf32":
+        return tl.dot(round_to_tf32(v), tl.trans(r), input_precision="tf32")
     else:
-        return tl.dot(v, tl.trans(r), input_precision=MULTIPLY, out_dtype=WIDE)
+        return tl.dot(v, tl.trans(r), input_precision="ieee", out_dtype=WIDE)
 
 
 @triton.jit
@@ -121,7 +127,7 @@ def recur(
             for start in tl.range(0, n_hidden, BLOCK_K, num_stages=STAGES):
                 k = start + tl.arange(0, BLOCK_K)
                 whole = load_rows(state_at, exchange[4], k, n_hidden, PAST_L1)
-                r = load_rows(rows, live, k, n_hidden, "")
+                r = load_weights(rows, live, k, n_hidden, MULTIPLY)
                 acc += product(whole, r, MULTIPLY, UPCAST)
             return acc
 
@@ -131,6 +137,13 @@ def load_rows(rows, live, k, n_columns, CACHE: tl.constexpr):
     """Columns k of the rows that are live: [rows, columns], 0 where there are none."""
     mask = live[:, None] & (k < n_columns)[None, :]
     return tl.load(rows[:, None] + k[None, :], mask=mask, other=0, cache_modifier=CACHE)
+
+
+@triton.jit
+def load_weights(rows, live, k, n_columns, MULTIPLY: tl.constexpr):
+    """Columns k of R's rows as `product` wants them."""
+    r = load_rows(rows, live, k, n_columns, "")
+    return round_to_tf32(r) if MULTIPLY == "tf32" else r
 
 
 @triton.jit

@@ -41,7 +41,7 @@ def winning(values, REDUCTION: tl.constexpr):
             bits = tl.full(values.shape, 2**63 - 1 if REDUCTION == "max" else -1, tl.int64)
         else:
             bits = tl.full(values.shape, 2**31 - 1 if REDUCTION == "max" else -1, tl.int32)
-        values = tl.where(values != values, bits.to(values.dtype, bitcast=True), values)
+        values = tl.where(values != values, bits.to(values.dtype, bitcast=True), values)  # noqa: PLR0124  # where it is NaN
     return values
 
 
@@ -155,8 +155,9 @@ def lower_scatter_elements(node: Node, target: Target) -> Lowered:
     axis = node.attribute("axis", 0) % x.rank
     reduction: str = node.attribute("reduction", "none")
     if _order_matters(x, reduction, target):
-        return (scatter_in_order(x, indices, updates, y, _columns_of_axis(x, indices, updates, axis), reduction, target),)
-    block = 2**16 if target.interpreted else FLAT_BLOCK
+        columns = _columns_of_axis(x, indices, updates, axis)
+        return (scatter_in_order(x, indices, updates, y, columns, reduction, target),)
+    block = 2**18 if target.interpreted else FLAT_BLOCK
 
     def scatter(source: Buffer, destination: Buffer, how: str) -> Launch:
         return launch(
@@ -193,7 +194,8 @@ def lower_scatter_nd(node: Node, target: Target) -> Lowered:
     inner, n_rows = math.prod(x.shape[length:]), math.prod(indices.shape[:-1])
     reduction: str = node.attribute("reduction", "none")
     if _order_matters(x, reduction, target):
-        return (scatter_in_order(x, indices, updates, y, _columns_of_rows(x, indices), reduction, target),)
+        columns = _columns_of_rows(x, indices)
+        return (scatter_in_order(x, indices, updates, y, columns, reduction, target),)
     rows, cols = choose_tile(n_rows, inner, x.itemsize, False, target)
 
     def scatter(source: Buffer, destination: Buffer, how: str) -> Launch:
@@ -222,17 +224,20 @@ def _order_matters(x: Buffer, reduction: str, target: Target) -> bool:
 
 
 def _columns_of_axis(x: Buffer, indices: Buffer, updates: Buffer, axis: int) -> Columns:
-    others = [d for d in range(x.rank) if d != axis]
-    steps = [tuple(of.strides[d] for d in others) or (0,) for of in (x, indices, updates)]
+    def others(of: tuple[int, ...], single: int) -> tuple[int, ...]:
+        return (*of[:axis], *of[axis + 1 :]) or (single,)
+
     return Columns(
-        (x.shape[axis],),
-        (1,),
-        x.shape[axis],
-        x.strides[axis],
-        tuple(x.shape[d] for d in others) or (1,),
-        *steps,
-        updated=tuple(indices.shape[d] for d in others) or (1,),
-        n_lines=math.prod(x.shape[d] for d in others),
+        extents=(x.shape[axis],),
+        weights=(1,),
+        depth=x.shape[axis],
+        depth_stride=x.strides[axis],
+        shape=others(x.shape, 1),
+        x=others(x.strides, 0),
+        index=others(indices.strides, 0),
+        update=others(updates.strides, 0),
+        updated=others(indices.shape, 1),
+        n_lines=math.prod(others(x.shape, 1)),
         n_updates=indices.shape[axis],
         index_stride=indices.strides[axis],
         update_stride=updates.strides[axis],
@@ -243,14 +248,14 @@ def _columns_of_rows(x: Buffer, indices: Buffer) -> Columns:
     length = indices.shape[-1]
     extents, inner = x.shape[:length], math.prod(x.shape[length:])
     return Columns(
-        extents,
-        tuple(stride // max(inner, 1) for stride in x.strides[:length]),
-        math.prod(extents),
-        inner,
-        (inner,),
-        (1,),
-        (0,),
-        (1,),
+        extents=extents,
+        weights=tuple(stride // max(inner, 1) for stride in x.strides[:length]),
+        depth=math.prod(extents),
+        depth_stride=inner,
+        shape=(inner,),
+        x=(1,),
+        index=(0,),
+        update=(1,),
         updated=(inner,),
         n_lines=inner,
         n_updates=math.prod(indices.shape[:-1]),

@@ -49,8 +49,8 @@ def lower_depth_to_space(node: Node, target: Target) -> Lowered:
 @lowers("SpaceToDepth")
 @lowers("SpaceToDepth", domain=CHANNELS_LAST)
 def lower_space_to_depth(node: Node, target: Target) -> Lowered:
-    """b × b pixels become channels (ONNX SpaceToDepth 1): the pixel's place in front of its channel, or behind it in mode
-    CRD, which there is since 28."""
+    """b × b pixels become channels (ONNX SpaceToDepth 1): the pixel's place in front of its channel, or behind it in
+    mode CRD (28)."""
     if refusal := movable(node.x):
         return refusal
     block: int = node.attribute("blocksize")

@@ -16,7 +16,7 @@ FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataT
 HIDDEN = -1e4
 """Masks of at most this are what exporters write for minus infinity: exp of it is zero in every type."""
 
-_BETWEEN = frozenset({"Add", "Cast", "Div", "Identity", "Mul", "Reshape", "Where"})
+_BETWEEN = frozenset({"Add", "Cast", "Div", "Identity", "Mul", "Reshape", "Tanh", "Where"})
 
 
 @dataclass(slots=True)
@@ -36,11 +36,13 @@ class Mask:
 class Probabilities:
     """softmax(scale · A · B, masked, + bias) between two products. nodes: in order, both products included.
 
-    grid: batch and heads, where scores have the rank for them. zero_empty: rows that see nothing give zeros, not NaN.
+    softcap: scores s become softcap · tanh(s / softcap) before they are masked, unless it is 0. grid: batch and heads,
+    where scores have the rank for them. zero_empty: rows that see nothing give zeros, not NaN.
     """
 
     nodes: list[ir.Node]
     scale: float = 1.0
+    softcap: float = 0.0
     bias: Mask | None = None
     mask: Mask | None = None
     grid: tuple[int, int] | None = None
@@ -89,7 +91,10 @@ def _before(found: Probabilities, node: ir.Node, shape: tuple[int, ...]) -> ir.V
     if scaled is not None:
         found.scale *= scaled[1]
         return scaled[0]
-    if found.scale != 1.0:
+    if node.op_type == "Tanh" and not found.softcap:
+        found.softcap = found.scale  # what comes before is divided by it
+        return node.inputs[0]
+    if found.scale != 1.0 or found.softcap:
         return None  # the mask would be scaled, too
     if node.op_type == "Add":
         return _take_bias(found, node, shape)

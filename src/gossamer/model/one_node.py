@@ -43,7 +43,7 @@ def model_of_node(
     version = _newest(node.domain) if opset is None else opset
     imports = [helper.make_opsetid(node.domain, version)]
     graph = helper.make_graph([node], node.op_type, infos, results)
-    return helper.make_model_gen_version(graph, opset_imports=imports)
+    return helper.make_model(graph, opset_imports=imports)
 
 
 def _info(name: str, dtype: np.dtype[Any], shape: Sequence[int]) -> onnx.ValueInfoProto:
@@ -52,5 +52,6 @@ def _info(name: str, dtype: np.dtype[Any], shape: Sequence[int]) -> onnx.ValueIn
 
 
 def _newest(domain: str) -> int:
+    """The newest version of a domain; 1 where the onnx package does not know it."""
     versions = onnx.defs.get_all_schemas_with_history()
     return max((schema.since_version for schema in versions if schema.domain == domain), default=1)

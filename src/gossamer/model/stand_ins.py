@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from gossamer.model import attention_shapes
+from gossamer.model import attention_shapes, quantized_shapes
 from gossamer.model.node import FUSED
 from gossamer.model.stand_in import Operand, StandIn
 
@@ -182,4 +182,5 @@ _RULES: Mapping[tuple[str, str], _Rule] = {
     (MICROSOFT, "SkipLayerNormalization"): _skip_norm,
     (MICROSOFT, "SkipSimplifiedLayerNormalization"): _skip_norm,
     **attention_shapes.RULES,
+    **quantized_shapes.RULES,
 }

@@ -206,7 +206,7 @@ def _descriptor(what: TensorMap, base: _HostPointer) -> Any:
     interpreter, _ = _triton()
 
     class Handle(interpreter.TensorDescHandle):  # type: ignore[misc, name-defined, unused-ignore]  # Triton is not typed
-        """Triton's own has no gaps between the elements it takes: this one spans them and leaves out what lies there."""
+        """Triton's own has no gaps between the elements it takes: this one spans them and skips what lies there."""
 
         def materialize_pointers(self, offsets: Any) -> Any:
             pointers, inside = super().materialize_pointers(offsets)
@@ -301,8 +301,8 @@ def _executor(kernel: Any, grid: tuple[int, int, int]) -> Any:
 def _interpreting(touched: Spans, written: Spans) -> Iterator[None]:
     """Triton's interpreter with our builder, its language patched once.
 
-    Triton itself replaces the functions of its language for each launch, and again for each call of a device function, of
-    which a launch makes hundreds: those find nothing left to do.
+    Triton itself replaces the functions of its language for each launch, and again for each call of a device function,
+    of which a launch makes hundreds: those find nothing left to do.
     """
     import triton.language as tl
 
@@ -311,6 +311,8 @@ def _interpreting(touched: Spans, written: Spans) -> Iterator[None]:
     # The builder comes first: Triton 3.6 binds the one there is when it patches.
     interpreter.interpreter_builder = interpreter.interpreter_semantic.builder = builder_type(touched, written)
     scope = patch(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    # Triton 3.6 asks int() of an array with one dimension, which NumPy refuses from 2.4 on.
+    scope.set_attr(tl.tensor, "__index__", lambda tensor: int(tensor.handle.data.item()))
     done = type(scope)()
     interpreter._patch_lang = lambda _: done
     try:

@@ -1,7 +1,7 @@
 """Reads and writes through arrays of addresses, for the interpreter executor.
 
-Triton's interpreter follows addresses one by one and wherever they lead. Here a tile is one NumPy gather or scatter, some
-twenty times as fast, and an address outside of the buffers that a launch declares is an error that names it.
+Triton's interpreter follows addresses one by one and wherever they lead. Here a tile is one NumPy gather or scatter,
+some ten times as fast, and an address outside of the buffers that a launch declares is an error.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Spans:
             raise IndexError(f"address {first:#x} lies in none of the launch's buffers")
         memory = self._memories[found]
         elements = memory[: memory.size // dtype.itemsize * dtype.itemsize].view(dtype)
-        # Before the start is far beyond the end, since differences are unsigned. Their highest bit must not become a sign.
+        # Unsigned differences put what lies before the start far beyond the end; the highest bit must be no sign.
         distance = (addresses - np.uint64(self._starts[found])) & np.uint64(2**63 - 1)
         return elements, (distance >> np.uint64(dtype.itemsize.bit_length() - 1)).view(np.int64)
 

@@ -150,6 +150,15 @@ def test_t5_bias():
     assert found == f"[shape=[2,3,3,6,5,4,4], {LAYOUTS}, layoutBias=[0,0,30,5,1]](%q, %k, %v, %b)"
 
 
+def test_gemma_caps_scores():
+    body = """s = MatMul (qt, kt) h = Mul (s, half) c = Div (h, two) g = Tanh (c) d = Mul (g, two) a = Add (d, m)
+        p = Softmax (a) o = MatMul (p, vt)"""
+    found = fused(f"{SPLIT} {body} {MERGE}", HEADS + ", float[6,5] m")
+    assert found == (
+        f"[shape=[2,3,3,6,5,4,4], scale=0.5, softcap=2, {LAYOUTS}, layoutBias=[0,0,0,5,1]](%q, %k, %v, %m)"
+    )
+
+
 def test_llama_repeats_heads_of_keys():
     """Six query heads, two of keys, which repeat_kv copies; the mask is expanded, too."""
     repeat = """ {0}u = Unsqueeze ({0}, two) {0}e = Expand ({0}u, groups) {0}r = Reshape ({0}e, joined) """
@@ -250,3 +259,14 @@ def test_a_transpose_that_others_read_stays_for_them():
 def test_kept(body):
     inputs = "float[1,3,5,5] q, float[1,3,5,5] kt, float[1,3,5,5] v, float[1,3,5,5] m"
     unchanged(parse(f"g ({inputs}) => (float[1,3,5,5] y) <float half = {{0.5}}> {{ {body} }}"), attention_pattern)
+
+
+@pytest.mark.parametrize("dtype", ["float", "double"])
+def test_wide_heads_are_kept(dtype):
+    most = 256 if dtype == "float" else 128
+    for columns in (most, most + 1):
+        inputs = f"{dtype}[1,1,3,{columns}] q, {dtype}[1,1,{columns},3] kt, {dtype}[1,1,3,2] v"
+        source = parse(
+            f"g ({inputs}) => ({dtype}[1,1,3,2] y) {{ s = MatMul (q, kt) p = Softmax (s) y = MatMul (p, v) }}"
+        )
+        (run_and_compare if columns == most else unchanged)(source, attention_pattern)

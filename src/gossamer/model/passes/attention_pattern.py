@@ -13,6 +13,9 @@ from gossamer.model.edit import Names, erase, static_shape
 from gossamer.model.fusion import fuse, scaled_by, sole_reader
 from gossamer.model.strided_views import Factor, Trace, View, trace
 
+MOST_COLUMNS, MOST_BYTES = 256, 1024
+"""Of a head: beyond, few queries fit a tile, and two products with the scores in memory between them are faster."""
+
 
 def attention_pattern(model: ir.Model) -> bool:
     """Recognise softmax(scale · Q · Kᵀ + mask) · V, and read Q, K and V from where their heads were split.
@@ -30,14 +33,17 @@ def attention_pattern(model: ir.Model) -> bool:
     ```
 
     Scores of rank 3 or 4. Scales: multiplications and divisions by scalar constants, of the scores, of Q and of K, by
-    roots, too. Masks, in this order: Where(mask, scores, fill) or Where(mask, fill, scores) as in GPT-2; an addition
-    of whatever broadcasts to the scores. A constant mask that is causal becomes an attribute, one that hides nothing is
-    dropped. Casts to and from fp32 around the softmax go; so does the Where(IsNaN(…)) that gives zeros to queries that
-    see nothing. Operands are traced through every Transpose, Reshape, Split, Slice, Gather and Expand that strides can
-    say, so packed projections and the repeated heads of grouped queries (Unsqueeze, Expand, Reshape) are not copied.
+    roots, too; softcap · tanh(scores / softcap) as in Gemma. Masks, in this order: Where(mask, scores, fill) or
+    Where(mask, fill, scores) as in GPT-2; an addition of whatever broadcasts to the scores. A constant mask that is
+    causal becomes an attribute, one that hides nothing is dropped. Casts to and from fp32 around the softmax go; so
+    does the Where(IsNaN(…)) that gives zeros to queries that see nothing.
 
-    Kept: nodes of subgraphs; scores or probabilities that others read or that are returned; two masks of which one
-    cannot be read as a Where inside an Add; scales that are applied after a mask; integers.
+    Operands are traced through every Transpose, Reshape, Split, Slice, Gather and Expand that strides can say, so
+    packed projections and the repeated heads of grouped queries (Unsqueeze, Expand, Reshape) are not copied.
+
+    Kept: heads wider than MOST_COLUMNS or MOST_BYTES; nodes of subgraphs; scores or probabilities that others read or
+    that are returned; two masks of which one cannot be read as a Where inside an Add; scales that are applied after a
+    mask; integers.
     """
     changed = False
     for node in tuple(model.graph):
@@ -66,6 +72,9 @@ def _fuse(model: ir.Model, found: Probabilities) -> bool:
     grid = None if q is None else _grid(found, q.view)
     if q is None or k is None or grid is None or not (q.source.dtype == k.source.dtype == v.source.dtype):
         return False
+    columns = max(q.view.shape[-1], v.view.shape[-1])
+    if v.source.dtype is None or columns > MOST_COLUMNS or columns * v.source.dtype.itemsize > MOST_BYTES:
+        return False
     layouts, masks = _layouts(found, grid, q.view, k.view, v.view), _masks(found, grid)
     if layouts is None or masks is None:
         return False
@@ -74,6 +83,7 @@ def _fuse(model: ir.Model, found: Probabilities) -> bool:
     attributes += [] if output is None else [_layout("Y", output)]
     scale = found.scale * _factor(q) * _factor(k)
     start = [ir.AttrInt64s("shape", shape), *([ir.AttrFloat32("scale", scale)] if scale != 1.0 else [])]
+    start += [ir.AttrFloat32("softcap", found.softcap)] if found.softcap else []
     end = [ir.AttrInt64("zero_empty", 1)] if found.zero_empty else []
     mask = _inverted(model, masks.mask, first) if masks.mask is not None and masks.invert else masks.mask
     inputs = (q.source, k.source, v.source, masks.bias, mask)
