@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from gossamer.build import build
 from gossamer.model.node import Constants, Scope
 from gossamer.place import CUDA, place
-from gossamer.program import Kernel, Program, Target
+from gossamer.program import Kernel, Launch, Program, Target
 
 DOMAINS = {"com.microsoft": 1, "gossamer": 1}
 ARCHITECTURES = (80, 89, 90, 100, 120)
@@ -69,12 +70,14 @@ def lower_model(model: onnx.ModelProto, target: Target) -> tuple[Program, Consta
 
 
 def run_model(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], device: str = "interpreter") -> list[np.ndarray]:
-    if device == "interpreter":
+    """device: `cuda`; `interpreter`; or an architecture like `sm_90`, whose launches then are interpreted, with the
+    tiles, splits and precision of products that a GPU has."""
+    if device != "cuda":
         from gossamer.run.interpreter import InterpreterExecutor, enter_interpreter_mode
 
         enter_interpreter_mode()
-        program, constants = lower_model(model, Target.named("interpreter"))
-        results = InterpreterExecutor(constants).run(program, feeds)
+        program, constants = lower_model(model, Target.named(device))
+        results = InterpreterExecutor(constants).run(interpretable(program), feeds)
     else:
         from gossamer.build.compilation import compile_kernels
         from gossamer.run.cuda import CudaExecutor, target_of_device
@@ -83,6 +86,16 @@ def run_model(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], device: s
         with CudaExecutor(constants, compile_kernels) as executor:
             results = executor.run(program, feeds)
     return [results[value.name] for value in model.graph.output]
+
+
+def interpretable(program: Program) -> Program:
+    """A GPU's Program for the interpreter, which multiplies halves only after a conversion that kernels make there."""
+
+    def upcast(kernel: Kernel) -> Kernel:
+        return replace(kernel, constants=tuple((k, k == "UPCAST" or value) for k, value in kernel.constants))
+
+    calls = [replace(c, kernel=upcast(c.kernel)) if isinstance(c, Launch) else c for c in program.calls]
+    return replace(program, calls=tuple(calls))
 
 
 def run_node(

@@ -65,7 +65,7 @@ class NodeCase:
         return [y.view(ml_dtypes.bfloat16) for y in ort(moved.model(), moved.feeds())]
 
     def check(self, device: str) -> None:
-        """Runs the node on `device` and compares with what is expected."""
+        """Runs the node on `device` (see `run_model`) and compares with what is expected."""
         want = self.expected()
         got = run_model(self.model(), self.feeds(), device)
         assert len(got) == len(want)

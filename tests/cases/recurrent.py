@@ -20,7 +20,17 @@ DIRECTIONS = {"forward": 1, "reverse": 1, "bidirectional": 2}
 Function = Callable[[np.ndarray], np.ndarray]
 
 
+def _single(value: float) -> float:
+    """As an attribute keeps it."""
+    return float(np.float32(value))
+
+
+ALPHAS = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0}
+
+
 def _function(name: str, alpha: float | None, beta: float | None) -> Function:
+    alpha = _single(ALPHAS.get(name, 1.0) if alpha is None else alpha)
+    beta = _single((0.5 if name == "HardSigmoid" else 1.0) if beta is None else beta)
     return {
         "Relu": lambda x: np.maximum(x, 0),
         "Tanh": np.tanh,
@@ -28,11 +38,11 @@ def _function(name: str, alpha: float | None, beta: float | None) -> Function:
         "Softsign": lambda x: x / (1 + np.abs(x)),
         "Softplus": lambda x: np.log1p(np.exp(x)),
         "Affine": lambda x: alpha * x + beta,
-        "LeakyRelu": lambda x: np.where(x < 0, (0.01 if alpha is None else alpha) * x, x),
-        "ThresholdedRelu": lambda x: np.where(x > (1.0 if alpha is None else alpha), x, 0),
+        "LeakyRelu": lambda x: np.where(x < 0, alpha * x, x),
+        "ThresholdedRelu": lambda x: np.where(x > alpha, x, 0),
         "ScaledTanh": lambda x: alpha * np.tanh(beta * x),
-        "HardSigmoid": lambda x: np.clip((0.2 if alpha is None else alpha) * x + (0.5 if beta is None else beta), 0, 1),
-        "Elu": lambda x: np.where(x < 0, (1.0 if alpha is None else alpha) * np.expm1(x), x),
+        "HardSigmoid": lambda x: np.clip(alpha * x + beta, 0, 1),
+        "Elu": lambda x: np.where(x < 0, alpha * np.expm1(x), x),
     }[name]
 
 
@@ -67,7 +77,7 @@ def _step(
     op: str, x: np.ndarray, h: np.ndarray, c: np.ndarray, weights: Weights, f: list[Function], a: Mapping[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The equations of the operator's text for one batch row."""
-    clip = a.get("clip", np.inf)
+    clip = _single(a.get("clip", np.inf))
 
     def clipped(value: np.ndarray) -> np.ndarray:
         return np.clip(value, -clip, clip)

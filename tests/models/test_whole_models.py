@@ -26,14 +26,14 @@ NUDGE = 1e-6
 AMPLIFICATION = 8
 """Error allowed, in units of how far the nudge moves the outputs. The nudge, some sixteen roundings of fp32 (6e-8), is
 made once; rounding disturbs each of about a hundred layers by one or two, and independent errors of n layers add up to
-√n of one: about the nudge itself. The rest is for layers whose errors the model amplifies more than its inputs'.
-"""
+√n of one: about the nudge itself. The rest is for layers whose errors the model amplifies more than its inputs'."""
 FLOOR = 4e-6
 """Relative error allowed where outputs hardly move, because the inputs are integers or the model damps them: 64
 roundings."""
 ARENA_SLACK = 1.2
 EXACT_INTEGERS = ("session.x64quantprecision", "1")
-"""Without it onnxruntime's products of uint8 and int8 saturate at 16 bits on CPUs that lack VNNI."""
+"""Without it onnxruntime's products of uint8 and int8 saturate at 16 bits on CPUs that lack VNNI. (Its quantised LSTM
+does so with it, too.)"""
 
 Hosted = tuple[str, str]
 """An operator, and why its node is not on the GPU; names in reasons are blanked."""
@@ -43,14 +43,16 @@ Hosted = tuple[str, str]
 class WholeModel:
     """How one model of models.json is run.
 
-    shapes: of inputs, where smaller ones than listed will do. values: inputs that random numbers do not suit. on_host:
-    how many nodes are left to the CPU.
+    shapes: of inputs, where smaller ones than listed will do. values: inputs that random numbers do not suit. floor:
+    the relative error allowed in any case; a model that rounds its activations to 8 bits makes 1/255 out of the least
+    difference. on_host: how many nodes are left to the CPU.
     """
 
     name: str
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
     values: Mapping[str, np.ndarray] = field(default_factory=dict)
     weightless: bool = False
+    floor: float = FLOOR
     on_host: Mapping[Hosted, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -79,16 +81,7 @@ MODELS = (
     WholeModel("light_resnet50", weightless=True),
     WholeModel("light_shufflenet", weightless=True),
     WholeModel("light_squeezenet", weightless=True),
-    WholeModel(
-        "voicefilter_lite_int8",
-        on_host={
-            no_kernel("DynamicQuantizeLSTM", "com.microsoft"): 3,
-            **dict.fromkeys(unknown_shape("Transpose", "Cast", "Mul", "Add", "Sigmoid"), 1),
-            **dict.fromkeys(unknown_shape("DynamicQuantizeLinear", "MatMulInteger"), 1),
-            **dict.fromkeys(unknown_shape("Concat"), 2),
-            **dict.fromkeys(unknown_shape("Squeeze"), 3),
-        },
-    ),
+    WholeModel("voicefilter_lite_int8", floor=0.02),
     WholeModel(
         "slanet_plus",
         shapes={"x": (1, 3, 96, 96)},
@@ -124,7 +117,7 @@ def test_whole_model(model: WholeModel, model_path: Callable[[str], Path], capfd
         program, placement = session.program(feeds), session.placement()
     assert capfd.readouterr().err == ""
     for one, right, moved in zip(got, want, nudged, strict=True):
-        assert_within_sensitivity(one, right, moved)
+        assert_within_sensitivity(one, right, moved, model.floor)
     assert on_host(placement) == Counter(model.on_host)
     assert program.arena_bytes <= ARENA_SLACK * program.lower_bound_bytes
 
@@ -150,9 +143,9 @@ def nudge(feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: moved(array) for name, array in feeds.items()}
 
 
-def assert_within_sensitivity(got: np.ndarray, want: np.ndarray, nudged: np.ndarray) -> None:
+def assert_within_sensitivity(got: np.ndarray, want: np.ndarray, nudged: np.ndarray, floor: float) -> None:
     """Integers are equal. Floats differ by no more than onnxruntime's own answers do when the inputs are nudged, times
-    AMPLIFICATION, or by FLOOR of the largest of them."""
+    AMPLIFICATION, or by `floor` of the largest of them."""
     assert (got.shape, got.dtype) == (want.shape, want.dtype)
     if got.dtype.kind != "f":
         np.testing.assert_array_equal(got, want)
@@ -160,7 +153,7 @@ def assert_within_sensitivity(got: np.ndarray, want: np.ndarray, nudged: np.ndar
     assert np.isfinite(want).all()
     largest, moves = np.abs(want).max(), np.abs(nudged - want).max()
     error = np.abs(got.astype(np.float64) - want).max()
-    allowed = max(FLOOR * largest, AMPLIFICATION * moves)
+    allowed = max(floor * largest, AMPLIFICATION * moves)
     assert error <= allowed, f"error {error:.3g}, allowed {allowed:.3g} at values up to {largest:.3g}"
 
 

@@ -218,7 +218,8 @@ def _attend(
         splits=tiles.splits,
         V_SIZE=attention.v_head_size,
         SINK="heads" if attention.sink is not None else "zero" if attention.smooth else "none",
-        ZERO_EMPTY=attention.zero_empty,
+        # A split that sees nothing has no say in the sum, which its NaN would; `_combine` knows what all splits saw.
+        ZERO_EMPTY=attention.zero_empty or tiles.splits > 1,
         PLAIN=plain and attention.dtype != "float64",
         PACKED=tiles.packed,
         UNCHECKED=attention.keys >= tiles.block_n and not attention.window,

@@ -265,7 +265,7 @@ def scores_kernel(
     q_rows = query_rows(q, batch, head, query, query < n_queries, first, n_queries, q_bias_ptr, norm, rotary,
                         positions_ptr, HEAD_SIZE, ROTARY, TYPE, BLOCK_D)  # fmt: skip
     k_at = k[0] + batch.to(tl.int64) * k[1] + (head // group).to(tl.int64) * k[2] + n.to(tl.int64) * k[3] + d * k[4]
-    k_tile = tl.load(k_at, mask=(n < n_columns) & (d < HEAD_SIZE), other=0.0)
+    k_tile = tl.load(k_at, mask=(n < tl.minimum(n_columns, keys[4])) & (d < HEAD_SIZE), other=0.0)
     s = as_type(tl.zeros((BLOCK_M, BLOCK_N), tl.int32), TYPE)
     s = multiply_tiles(q_rows, k_tile, s, MULTIPLY, UPCAST)
     if STAGE == "scaled":

@@ -73,8 +73,9 @@ def choose_tiles(extents: Extents, dtype: str, target: Target) -> Tiles | None:
     tiles = replace(next(filling, wanted[-1]), packed=packed)
     programs = max(1, cdiv(rows, tiles.block_m) * stacks)
     if extents.keys >= STEPS_TO_SPLIT * tiles.block_n and 2 * programs <= target.sm_count:
-        most = min(MAX_SPLITS, extents.keys // (2 * tiles.block_n))
-        tiles = replace(tiles, splits=min(most, 2 * target.sm_count // programs))
+        most = min(MAX_SPLITS, extents.keys // (2 * tiles.block_n), 2 * target.sm_count // programs)
+        steps = cdiv(extents.keys, tiles.block_n)
+        tiles = replace(tiles, splits=cdiv(steps, cdiv(steps, most)))  # a split takes whole steps: none is left empty
     return tiles
 
 
