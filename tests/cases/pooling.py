@@ -149,10 +149,8 @@ _FIRST = [*_rules(), *_dtypes(), *_indices(), *_globals(), *_random()]
 CASES = [*_FIRST, *_unpool()]
 
 
-def last() -> list[NodeCase]:
-    """The same with channels last; every third of the random ones."""
-    return [channels_last(node) for i, node in enumerate(_FIRST) if "random" not in node.name or i % 3 == 0]
-
+LAST = [channels_last(node) for i, node in enumerate(_FIRST) if "random" not in node.name or i % 3 == 0]
+"""The same with channels last; every third of the random ones."""
 
 LARGE = [
     case(

@@ -70,7 +70,7 @@ class Weights:
     r: np.ndarray
     wb: np.ndarray
     rb: np.ndarray
-    p: np.ndarray
+    p: np.ndarray | None
 
 
 def _step(
@@ -92,10 +92,14 @@ def _step(
         inner = r * recurrent[2] if linear else weights.r[2] @ (r * h) + weights.rb[2]
         return (1 - z) * f[1](clipped(gates[2] + inner)) + z * h, c
     arguments = gates + recurrent
-    i = f[0](clipped(arguments[0] + weights.p[0] * c))
-    forget = 1 - i if a.get("input_forget", 0) else f[0](clipped(arguments[2] + weights.p[2] * c))
+
+    def peeped(gate: int, peephole: int, c: np.ndarray) -> np.ndarray:
+        return arguments[gate] if weights.p is None else arguments[gate] + weights.p[peephole] * c
+
+    i = f[0](clipped(peeped(0, 0, c)))
+    forget = 1 - i if a.get("input_forget", 0) else f[0](clipped(peeped(2, 2, c)))
     c = forget * c + i * f[1](clipped(arguments[3]))
-    o = f[0](clipped(arguments[1] + weights.p[1] * c))
+    o = f[0](clipped(peeped(1, 1, c)))
     return o * f[2](c), c
 
 
@@ -113,7 +117,7 @@ def reference(op: str, inputs: Sequence[np.ndarray | None], attributes: Mapping[
     directions, _, hidden = r.shape
     gates = GATES[op]
     biases = np.zeros((directions, 2, gates, hidden)) if b is None else b.reshape(directions, 2, gates, hidden)
-    peepholes = np.zeros((directions, 3, hidden)) if p is None else p.reshape(directions, 3, hidden)
+    peepholes = [None] * directions if p is None else p.reshape(directions, 3, hidden)
     y = np.zeros((steps, directions, batch, hidden))
     last = np.zeros((2, directions, batch, hidden))
     for d, functions in enumerate(_functions(op, attributes, directions)):

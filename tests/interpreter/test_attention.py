@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from cases.attention import CASES
+from cases.attention import CASES, SPLIT, in_tf32
 from cases.node_case import NodeCase
 from gossamer.kernels import attention
 from gossamer.kernels.attention_tiles import Extents, Tiles, choose_tiles
 from gossamer.program import Target
+from harness import kernels_of
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_attention(case: NodeCase) -> None:
     case.check("interpreter")
+
+
+@pytest.mark.parametrize("case", [*CASES, *SPLIT], ids=str)
+def test_the_gpus_tiles(case: NodeCase) -> None:
+    """What an H200 would launch: several tiles and steps, splits, some of which see no keys, and products in TF32."""
+    in_tf32(case).check("sm_90")
+
+
+@pytest.mark.parametrize("case", SPLIT, ids=str)
+def test_cases_of_splits_split(case: NodeCase) -> None:
+    assert "combine_splits_kernel" in {kernel.function for kernel in kernels_of(case.model(), "sm_90")}
 
 
 SEVERAL_STEPS = [
@@ -39,6 +51,16 @@ def test_decoding_splits_keys_and_packs_heads() -> None:
     assert tiles.packed
     assert tiles.block_m == 16
     assert 8 * tiles.splits >= 128
+
+
+@pytest.mark.parametrize("keys", [1024, 1100, 3000, 5000, 100_000])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_every_split_has_keys(keys: int, dtype: str) -> None:
+    for heads in (1, 5, 12, 32):
+        tiles = choose_tiles(Extents(1, heads, heads, 1, keys, 64, 64), dtype, Target.named("sm_90"))
+        assert tiles is not None
+        steps = -(-keys // tiles.block_n)
+        assert (tiles.splits - 1) * -(-steps // tiles.splits) < steps
 
 
 def test_a_full_device_splits_nothing() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cases.node_case import NodeCase
-from cases.pooling import CASES, case, last
+from cases.pooling import CASES, LAST, case
 from gossamer.errors import UnsupportedModel
 
 
@@ -15,7 +15,7 @@ def test_pool(node: NodeCase) -> None:
     node.check("interpreter")
 
 
-@pytest.mark.parametrize("node", last(), ids=str)
+@pytest.mark.parametrize("node", LAST, ids=str)
 def test_pool_with_channels_last(node: NodeCase) -> None:
     node.check("interpreter")
 
