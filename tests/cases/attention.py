@@ -387,7 +387,7 @@ def _split() -> list[NodeCase]:
     hidden = np.zeros((2, 1, 1, 1500), np.float32)
     hidden[0, ..., :800] = -np.inf
     hidden[1] = -np.inf
-    keys = np.array([3, 1100])
+    some, lengths = qkv("keys", 2, 4, 2, 5, 1100, 16, 16), (None, None, None, np.array([3, 1100]))
     cache = {"past": 1200, "total": 1100, "lengths": [1100, 70]}
     return [
         fused("split", (2, 4, 2, 1, 1500, 64, 64), "float16", scale=0.125),
@@ -397,10 +397,8 @@ def _split() -> list[NodeCase]:
         fused("split-causal", (1, 2, 2, 40, 1100, 64, 64), scale=0.125, causal=1, first=300),
         fused("split-hidden", (2, 2, 2, 3, 1500, 16, 16), bias=hidden),
         fused("split-hidden_zero_empty", (2, 2, 2, 3, 1500, 16, 16), bias=hidden, zero_empty=1),
-        attention("split-lengths", *qkv("keys", 2, 4, 2, 3, 1100, 16, 16), None, None, None, keys, opset=24),
-        attention(
-            "split-lengths_causal", *qkv("keys", 2, 4, 2, 5, 1100, 16, 16), None, None, None, keys, opset=24, is_causal=1
-        ),
+        attention("split-lengths", *some, *lengths, opset=24),
+        attention("split-lengths_causal", *some, *lengths, opset=24, is_causal=1),
         grouped("split", 1, **cache),  # type: ignore[arg-type]
         grouped("split_window", 1, **cache, local_window_size=90, smooth_softmax=1),  # type: ignore[arg-type]
     ]

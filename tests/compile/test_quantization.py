@@ -9,6 +9,8 @@ NAMES = (
     "QuantizeLinear-types-float16-int8",
     "QuantizeLinear-bfloat16-bfloat16-int8",
     "QuantizeLinear-integers-int32-int8",
+    "QuantizeLinear-nibbles-float32-int4",
+    "DequantizeLinear-nibbles_in_blocks-uint4-float32",
 )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 import harness
 from cases.recurrent import Recurrent
+from gossamer.build.compilation import compile_kernels
 from gossamer.kernels.recurrent_plan import MOST_BYTES, choose_plan
 from gossamer.program import Fill, Target
 
@@ -32,6 +33,20 @@ def test_every_form_compiles_for_every_architecture() -> None:
         ("ieee", True, False), ("ieee", True, True), ("ieee", False, True),
     }  # fmt: skip
     harness.compile_all(recurrent)
+
+
+@pytest.mark.parametrize("arch", [89, 120])
+@pytest.mark.parametrize("made", [
+    Recurrent("LSTM", 8, 9, 32, 64),
+    Recurrent("LSTM", 8, 300, 32, 1000, BOTH, dtype="float16"),
+    Recurrent("GRU", 8, 9, 32, 512, BOTH, dtype="float16"),
+    Recurrent("RNN", 8, 2, 32, 6000),
+])  # fmt: skip
+def test_plans_fit_small_shared_memories(made: Recurrent, arch: int) -> None:
+    target = Target.named(f"sm_{arch}")
+    kernels = [k for k in harness.kernels_of(made.case("fit").model(), target.name) if k.function == "recurrent_kernel"]
+    for cubin in compile_kernels(kernels, target).values():
+        assert cubin.shared_bytes <= target.shared_bytes
 
 
 def test_biases_are_summed_by_a_kernel_where_they_are_inputs() -> None:

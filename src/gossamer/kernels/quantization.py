@@ -49,6 +49,7 @@ def scale_places(rows, cols, axis_rows, inner, block, steps):
 def quantize(x, scale, zero, LOW: tl.constexpr, HIGH: tl.constexpr):
     """x / scale + zero, rounded to the nearest integer, half to even, within LOW … HIGH; all in fp32. NaN gives LOW."""
     q = round_half_even(divide(x, scale))
+    q = tl.where(q == q, q, LOW - zero)  # noqa: PLR0124
     return tl.minimum(tl.maximum(q, LOW - zero), HIGH - zero) + zero
 
 

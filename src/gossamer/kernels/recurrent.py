@@ -33,7 +33,7 @@ from gossamer.kernels.recurrent_cells import (
     time_of,
     unit_weights,
 )
-from gossamer.kernels.recurrent_plan import Plan, choose_plan
+from gossamer.kernels.recurrent_plan import STAGES, Plan, choose_plan
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Fill, Launch, Refusal, Target
@@ -106,7 +106,9 @@ def recurrent_kernel(
                 new_h = gate(x + sums, 0, clip, parameters, KINDS, CLIP)
             elif CELL == "lstm":
                 gates = split_gates(x + sums, PADDED, BLOCK_B, BLOCK_H)
-                new_h, new_c = lstm_cell(gates, c, peepholes, clip, parameters, KINDS, CLIP, COUPLED)
+                new_h, new_c = lstm_cell(
+                    gates, c, peepholes, clip, parameters, KINDS, CLIP, COUPLED, peephole_ptr is not None
+                )
             elif CELL == "gru_linear":
                 gates = split_gates(x, PADDED, BLOCK_B, BLOCK_H)
                 sums = split_gates(sums, PADDED, BLOCK_B, BLOCK_H)
@@ -335,7 +337,7 @@ def _launch(
         UPCAST=target.interpreted and node.x.dtype in ("float16", "bfloat16"),
         HELD=plan.held,
         SHARED=plan.shared,
-        STAGES=3,
+        STAGES=STAGES,
         BLOCK_B=plan.block_b,
         BLOCK_H=plan.block_h,
         BLOCK_K=plan.block_k,

@@ -50,20 +50,20 @@ def split_gates(x, GATES: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_H: tl.const
 @triton.jit
 def lstm_cell(
     gates, c, peepholes, clip, parameters,
-    KINDS: tl.constexpr, CLIP: tl.constexpr, COUPLED: tl.constexpr,
+    KINDS: tl.constexpr, CLIP: tl.constexpr, COUPLED: tl.constexpr, PEEPHOLES: tl.constexpr,
 ):  # fmt: skip
     """(H, C) of LSTM from the arguments of its gates i, o, f, c; peepholes: weights of i, o, f.
 
     The input of h is not clipped: neither onnxruntime nor the implementations ONNX took `clip` from do that.
     """
     i, o, f, g = gates
-    if peepholes[0] is not None:
+    if PEEPHOLES:
         i += peepholes[0] * c
         f += peepholes[2] * c
     i = gate(i, 0, clip, parameters, KINDS, CLIP)
     f = 1.0 - i if COUPLED else gate(f, 0, clip, parameters, KINDS, CLIP)
     c = f * c + i * gate(g, 1, clip, parameters, KINDS, CLIP)
-    if peepholes[0] is not None:
+    if PEEPHOLES:
         o += peepholes[1] * c
     return gate(o, 0, clip, parameters, KINDS, CLIP) * gate(c, 2, clip, parameters, KINDS, False), c
 
@@ -78,8 +78,7 @@ def gru_blend(z, candidate, h, clip, parameters, KINDS: tl.constexpr, CLIP: tl.c
 @triton.jit
 def linear_gru_cell(x, sums, h, bias, clip, parameters, KINDS: tl.constexpr, CLIP: tl.constexpr):
     """H of GRU with linear_before_reset, from x and h · Rᵀ apart: the reset scales the candidate's h · Rᵀ + bias."""
-    inner = sums[2] if bias is None else sums[2] + bias
-    candidate = x[2] + gate(x[1] + sums[1], 0, clip, parameters, KINDS, CLIP) * inner
+    candidate = x[2] + gate(x[1] + sums[1], 0, clip, parameters, KINDS, CLIP) * (sums[2] + bias)
     return gru_blend(x[0] + sums[0], candidate, h, clip, parameters, KINDS, CLIP)
 
 
@@ -181,9 +180,9 @@ def initial_state(at, own, inside, BLOCK_B: tl.constexpr, BLOCK_H: tl.constexpr,
 
 @triton.jit
 def unit_weights(at, row, j, n_hidden, TYPE: tl.constexpr):
-    """One weight for each hidden unit j, from row `row` of a matrix: [1, BLOCK_H], or None where there is no matrix."""
+    """One weight for each hidden unit j, from row `row` of a matrix: [1, BLOCK_H]; 0 where there is no matrix."""
     if at is None:
-        return None
+        return tl.zeros_like(j).to(TYPE)[None, :]
     else:
         return tl.load(at + row * n_hidden + j, mask=j < n_hidden, other=0).to(TYPE)[None, :]
 

@@ -19,6 +19,8 @@ ALONE_BYTES = 64 * 1024
 PART_BYTES = 64 * 1024
 MOST_BYTES = 128 * 1024
 """Half of a multiprocessor's registers."""
+STAGES = 3
+"""Loads of R in flight where it is read anew."""
 FEW_ROWS = 2
 """Batches up to this are multiplied element by element: an instruction of the tensor cores has 16 rows."""
 
@@ -57,7 +59,7 @@ def choose_plan(batch: int, hidden: int, gates: int, directions: int, dtype: str
     if uses_tensor_cores(dtype, target):
         return _tensor_cores(batch, hidden, gates, directions, dtype, target)
     plan = Plan(16, max(1, 64 // gates), 16, 4, "ieee", False, True, 1)
-    return _spread(plan, batch, hidden, directions, target)
+    return _fitted(_spread(plan, batch, hidden, directions, target), hidden, gates, dtype, target)
 
 
 def _few_rows(batch: int, hidden: int, gates: int, directions: int, dtype: str, target: Target) -> Plan:
@@ -71,22 +73,21 @@ def _few_rows(batch: int, hidden: int, gates: int, directions: int, dtype: str, 
         block_h *= 2
     if row * block_h <= MOST_BYTES:
         return replace(plan, block_h=block_h, num_warps=_warps(row * block_h), shared=True)
-    block_k = max(16, min(whole, PART_BYTES // (gates * block_h * itemsize)))
-    return replace(plan, block_h=block_h, block_k=block_k, num_warps=8, held=False, shared=True)
+    plan = replace(plan, block_h=block_h, num_warps=8, held=False, shared=True)
+    return _fitted(plan, hidden, gates, dtype, target)
 
 
 def _tensor_cores(batch: int, hidden: int, gates: int, directions: int, dtype: str, target: Target) -> Plan:
     """A warp owns eight columns and the part of R that belongs to them: 128 registers a thread at most."""
     itemsize, whole = dtype_of(dtype).itemsize, max(16, power_of_two(hidden))
     multiply = "tf32" if dtype == "float32" else "ieee"
-    held = whole * itemsize <= 2048
     alone = gates * whole * whole * itemsize <= ALONE_BYTES
     if alone:
         block_b = 16 if batch <= 16 * target.sm_count else 32
         warps = max(4, min(8, gates * whole // 8))
         return Plan(block_b, whole, whole, warps, multiply, True, False, cdiv(batch, block_b))
-    plan = Plan(16, max(8, 32 // gates), whole if held else 2048 // itemsize // 8, 4, multiply, held, True, 1)
-    return _spread(plan, batch, hidden, directions, target)
+    plan = Plan(16, max(8, 32 // gates), whole, 4, multiply, whole * itemsize <= 2048, True, 1)
+    return _fitted(_spread(plan, batch, hidden, directions, target), hidden, gates, dtype, target)
 
 
 def _spread(plan: Plan, batch: int, hidden: int, directions: int, target: Target) -> Plan:
@@ -99,11 +100,22 @@ def _spread(plan: Plan, batch: int, hidden: int, directions: int, target: Target
     while programs(plan) > target.sm_count // 2 and plan.num_warps < 8:
         plan = replace(plan, block_h=plan.block_h * 2, num_warps=plan.num_warps * 2)
     while programs(plan) > target.sm_count:
-        plan = replace(plan, block_h=plan.block_h * 2, held=False, block_k=min(plan.block_k, 64))
+        plan = replace(plan, block_h=plan.block_h * 2, held=False)
     while cdiv(batch, plan.block_b) * programs(plan) > target.sm_count and plan.block_b < min(64, batch):
         plan = replace(plan, block_b=plan.block_b * 2)
     groups = min(cdiv(batch, plan.block_b), target.sm_count // programs(plan))
     return replace(plan, groups=max(1, groups))
+
+
+def _fitted(plan: Plan, hidden: int, gates: int, dtype: str, target: Target) -> Plan:
+    """R may stay where it is only if it fits shared memory, from which matrix instructions take it, next to the state;
+    else as much of both as fits there STAGES times is read at a time."""
+    itemsize, whole = dtype_of(dtype).itemsize, max(16, power_of_two(hidden))
+    rows = plan.block_h * (3 if gates == 2 else gates)  # GRU multiplies its third gate apart
+    if plan.held and (rows + plan.block_b) * whole * itemsize <= target.shared_bytes * 3 // 4:
+        return replace(plan, block_k=whole)
+    most = target.shared_bytes // 2 // STAGES // ((gates * plan.block_h + plan.block_b) * itemsize)
+    return replace(plan, held=False, block_k=min(whole, 128, max(16, power_of_two(most + 1) // 2)))
 
 
 def _warps(nbytes: int) -> int:
