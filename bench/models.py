@@ -72,7 +72,7 @@ def bench_torchvision(name: str, dtype: torch.dtype, batch: int) -> list[dict[st
         np.save(Path(folder) / "x.npy", x.cpu().numpy())
         np.save(Path(folder) / "y.npy", reference)
         dtype_name = str(dtype).removeprefix("torch.")
-        child = run_child(path, "x", Path(folder), LIMITS[dtype_name])
+        child = run_child(path, "x", Path(folder), f"relative:{LIMITS[dtype_name]}")
         return report(name, batch, dtype_name, child, "torch graph", torch_us)
 
 
@@ -118,30 +118,30 @@ def median_us(once: Callable[[], None], repeats: int = 100) -> float:
 
 
 def bench_file(given: str) -> list[dict[str, Any]]:
-    """An ONNX file with one input, in full float32 and in TF32; the reference is onnxruntime's CPU provider.
+    """An ONNX file with one input and probabilities for output, in full float32 and in TF32, beside onnxruntime's CPU.
 
-    TF32 moves these models' outputs far more than 5e-3 (the detector answers 6e-5 to a nudge of 1e-6), so only the full
-    precision is held to a tolerance.
+    The error is the largest of a probability. PP-OCR's detector, the most sensitive of these models, answers 63 times a
+    nudge of its input, so roundings of 2⁻²⁴ may show as 4e-6 and more, those of TF32 (2⁻¹¹) as 3e-2.
     """
     import onnxruntime
 
     path, _, rest = given.partition("=")
     name, _, shape = rest.partition(":")
-    x = np.random.default_rng(0).random([int(d) for d in shape.split("x")], np.float32)
+    x = np.random.default_rng(0).standard_normal([int(d) for d in shape.split("x")], np.float32)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         np.save(Path(folder) / "x.npy", x)
         np.save(Path(folder) / "y.npy", session.run(None, {name: x})[0])
-        for dtype, limit, options in (("float32", 5e-3, ["use_tf32=0"]), ("tf32", 1.0, [])):
-            child = run_child(Path(path), name, Path(folder), limit, options)
+        for dtype, limit, options in (("float32", 1e-4, ["use_tf32=0"]), ("tf32", 5e-2, [])):
+            child = run_child(Path(path), name, Path(folder), f"largest:{limit}", options)
             rows += report(Path(path).stem, x.shape[0], dtype, child, "", 0.0)
     return rows
 
 
-def run_child(model: Path, name: str, folder: Path, limit: float, options: Sequence[str] = ()) -> dict[str, Any]:
+def run_child(model: Path, name: str, folder: Path, limit: str, options: Sequence[str] = ()) -> dict[str, Any]:
     files = [str(model), name, str(folder / "x.npy"), str(folder / "y.npy")]
-    command = [sys.executable, str(HERE / "run_model.py"), *files, str(limit), *options]
+    command = [sys.executable, str(HERE / "run_model.py"), *files, limit, *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result

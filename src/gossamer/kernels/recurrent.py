@@ -17,6 +17,8 @@ from gossamer.kernels.gemm import Epilogue, Matrix, Product, multiply
 from gossamer.kernels.launch import launch
 from gossamer.kernels.recurrent_activations import Activations, activations_of
 from gossamer.kernels.recurrent_cells import (
+    COUNTER_WORDS,
+    exchange_of,
     gate,
     gru_blend,
     initial_state,
@@ -39,8 +41,6 @@ from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Fill, Launch, Refusal, Target
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
-COUNTER_WORDS = 32
-"""A group's counter has a cache line to itself."""
 
 
 @triton.jit
@@ -87,12 +87,8 @@ def recurrent_kernel(
         own = direction * h_strides[0] + b[:, None] * h_strides[1] + j[None, :]
         h = initial_state(h0_ptr, own, inside, BLOCK_B, BLOCK_H, TYPE)
         c = initial_state(c0_ptr, own, inside, BLOCK_B, BLOCK_H, TYPE)
-        exchange = (n_hidden,)
-        if SHARED:
-            state = state_ptr + (direction * n_batch + b) * n_hidden
-            counter = counter_ptr + (direction * n_groups + group) * 32
-            own_state = state[:, None] + j[None, :]
-            exchange = (state, slot, own_state, inside, b_live, n_hidden, counter, n_parts)  # type: ignore[assignment]
+        exchange = exchange_of(state_ptr, counter_ptr, slot, direction, group, n_groups, n_parts, b, j, b_live, inside,
+                               n_batch, n_hidden)  # fmt: skip
         x_rows = x_ptr + direction * x_strides[0] + b * x_strides[2]
         x_next = projected(x_rows, x_strides[1], 0, length, backward, columns, live)
         for s in range(n_steps):
@@ -271,7 +267,7 @@ def _walk(
     state = counter = None
     if plan.shared:
         state = node.temporary((2, recurrence.directions, recurrence.batch, recurrence.hidden), node.x.dtype)
-        counter = node.temporary((recurrence.directions * plan.groups, COUNTER_WORDS), "int32")
+        counter = node.temporary((recurrence.directions * plan.groups, int(COUNTER_WORDS)), "int32")
         calls.append(Fill(counter.name))
     for first in range(0, recurrence.directions, at_once):
         calls.append(

@@ -9,6 +9,8 @@ from gossamer.kernels.activations import activate
 from gossamer.kernels.elementwise_math import maximum, minimum, tanh
 from gossamer.kernels.tf32 import round_to_tf32
 
+COUNTER_WORDS = tl.constexpr(32)
+"""A group's counter has a cache line to itself."""
 PAST_L1 = tl.constexpr(".cg")
 """How states are read: other programs' stores do not reach L1."""
 
@@ -129,6 +131,19 @@ def recur(
                 r = load_weights(rows, live, k, n_hidden, MULTIPLY)
                 acc += product(whole, r, MULTIPLY, UPCAST)
             return acc
+
+
+@triton.jit
+def exchange_of(
+    state_ptr, counter_ptr, slot, direction, group, n_groups, n_parts, b, j, b_live, inside, n_batch, n_hidden
+):
+    """What `recur` calls `exchange`, for a tile of the batch; nothing where the program has the state to itself."""
+    if state_ptr is None:
+        return (n_hidden,)
+    else:
+        state = state_ptr + (direction * n_batch + b) * n_hidden
+        counter = counter_ptr + (direction * n_groups + group) * COUNTER_WORDS
+        return (state, slot, state[:, None] + j[None, :], inside, b_live, n_hidden, counter, n_parts)
 
 
 @triton.jit
