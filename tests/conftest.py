@@ -13,11 +13,17 @@ from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
+import hypothesis
 import pytest
 
 import fetch
 
 pytest_plugins = ["pytester"]
+
+# Everyone's run tries the same examples, so that a red run is never luck; --hypothesis-profile=explore tries others.
+hypothesis.settings.register_profile("repeatable", derandomize=True)
+hypothesis.settings.register_profile("explore", derandomize=False)
+hypothesis.settings.load_profile("repeatable")
 
 TESTS = Path(__file__).parent
 INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"

@@ -44,7 +44,11 @@ def split_heads(x: Array, heads: int) -> Array:
 
 
 def onnx_attention(inputs: Sequence[Array | None], attributes: dict[str, Any], n_outputs: int) -> list[Array]:
-    """ONNX Attention-24 (and -23), step by step as the text has them."""
+    """ONNX Attention-24 (and -23), step by step as the text has them.
+
+    A float mask is added. What a boolean mask, causality or a length hides "takes no part": it is left out whatever its
+    score, where adding minus infinity would make NaN of a hidden NaN.
+    """
     q, k, v, mask, past_k, past_v, lengths = (*inputs, *[None] * 7)[:7]
     assert q is not None
     assert k is not None
@@ -60,17 +64,19 @@ def onnx_attention(inputs: Sequence[Array | None], attributes: dict[str, Any], n
         first = lengths - q.shape[2]
     scale, softcap = attributes.get("scale", q.shape[3] ** -0.5), attributes.get("softcap", 0.0)
     stages = [scores_of(q, k, scale), scores_of(q, k, scale, softcap)]
-    bias = np.zeros(stages[0].shape)
+    bias, hidden = np.zeros(stages[0].shape), np.zeros(stages[0].shape, bool)
     i, j = np.ogrid[: bias.shape[2], : bias.shape[3]]
     if mask is not None:
         added = np.where(mask, 0.0, -np.inf) if mask.dtype == bool else mask.astype(np.float64)
         missing = bias.shape[3] - added.shape[-1] if added.shape[-1] > 1 else 0
         bias = bias + np.pad(added, [(0, 0)] * (added.ndim - 1) + [(0, missing)], constant_values=-np.inf)
+        hidden |= (bias != 0) & (mask.dtype == bool)
     if attributes.get("is_causal"):
-        bias = np.where(j <= i + first[:, None, None, None], bias, -np.inf)
+        hidden |= j > i + first[:, None, None, None]
     if lengths is not None:
-        bias = np.where(j < lengths[:, None, None, None], bias, -np.inf)
-    stages += [stages[1] + bias, softmax(stages[1] + bias)]
+        hidden |= j >= lengths[:, None, None, None]
+    biased = np.where(hidden, -np.inf, stages[1] + bias)
+    stages += [biased, softmax(biased)]
     y = weighted(stages[3], v)
     y = y.transpose(0, 2, 1, 3).reshape(*y.shape[::2][:2], -1) if flat else y
     results = [y, k, v, stages[attributes.get("qk_matmul_output_mode", 0)]]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cases.attention import attention
 from cases.references import floats
 
-SPECIAL = (np.nan, np.inf, -np.inf, 1e4, -3e38)
+SPECIAL = (np.nan, np.inf, -np.inf, 1e4, -1e30)  # larger ones overflow in products of fp32
 
 
 def mask_of(draw: st.DrawFn, shape: tuple[int, int, int, int], dtype: str) -> np.ndarray | None:
