@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 import harness
-from cases.attention import fused, grouped, packed_weights
+from cases.attention import CASES, fused, grouped, packed_weights
 from cases.bias_softmax import CASES as BIAS_SOFTMAX
 from cases.node_case import NodeCase
 from cases.references import floats
@@ -30,14 +30,17 @@ def test_attention_compiles_for_every_architecture() -> None:
 
 
 def test_what_surrounds_attention_compiles() -> None:
-    """Caches, scores and masks, on the oldest and the newest architecture: they hold no machine-specific code."""
+    """Caches, scores and masks."""
     every = grouped(
         "all", 2, 12, [8], do_rotary=1, local_window_size=3, softcap=2.0, smooth_softmax=1, n_outputs=4, qk_output=2
     )
     bounds = packed_weights("bounds", np.int32([3, 5, 1, 2]))
-    kernels = {**functions(every), **functions(bounds), **functions(ROTARY[-1]), **functions(BIAS_SOFTMAX[-1])}
-    assert {"attention_kernel", "append_kernel", "scores_kernel", "between_kernel", "rotate_kernel"} <= set(kernels)
-    harness.compile_all(tuple(kernels.values()), (80, 120))
+    quantised = next(case for case in CASES if case.op_type == "QAttention")
+    cases = (every, bounds, ROTARY[-1], BIAS_SOFTMAX[-1], quantised)
+    kernels = {name: kernel for case in cases for name, kernel in functions(case).items()}
+    expected = {"append_kernel", "scores_kernel", "between_kernel", "rotate_kernel", "dequantize_kernel"}
+    assert {"attention_kernel"} | expected <= set(kernels)
+    harness.compile_all(tuple(kernels.values()))
 
 
 def test_wide_heads_compile_where_shared_memory_is_small() -> None:
