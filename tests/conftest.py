@@ -16,14 +16,15 @@ from typing import NoReturn
 import hypothesis
 import pytest
 
+import examples
 import fetch
 
 pytest_plugins = ["pytester"]
 
-# Everyone's run tries the same examples, so that a red run is never luck; --hypothesis-profile=explore tries others.
+# Everyone runs the same examples, so that a red run is never luck; a long search (GOSSAMER_EXAMPLES) tries others.
 hypothesis.settings.register_profile("repeatable", derandomize=True)
 hypothesis.settings.register_profile("explore", derandomize=False)
-hypothesis.settings.load_profile("repeatable")
+hypothesis.settings.load_profile("repeatable" if examples.TIMES == 1 else "explore")
 
 TESTS = Path(__file__).parent
 INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"

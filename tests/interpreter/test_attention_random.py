@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cases.attention import attention
 from cases.references import floats
+from examples import examples
 
 SPECIAL = (np.nan, np.inf, -np.inf, 1e4, -1e30)  # larger ones overflow in products of fp32
 
@@ -51,7 +52,7 @@ def arguments(draw: st.DrawFn) -> tuple[list[np.ndarray | None], dict[str, Any],
     return [q, k, v, mask, *caches], attributes, outputs
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(arguments())
 def test_attention_agrees_with_its_text(given_arguments: tuple[list[np.ndarray | None], dict[str, Any], int]) -> None:
     inputs, attributes, n_outputs = given_arguments

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from cases.einsum import case
 from cases.node_case import NodeCase
+from examples import examples
 
 LABELS = "abcdeF"
 
@@ -32,7 +33,7 @@ def nodes(draw: st.DrawFn) -> NodeCase:
     return case(equation, tuple(shapes), draw(st.sampled_from(("float32", "float64", "int32", "uint8"))))
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(nodes())
 def test_einsum_agrees_with_numpy(node: NodeCase) -> None:
     node.check("interpreter")

@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import mutually_broadcastable_shapes
 
 import harness
 from cases.elementwise import CASES, ORACLE_CASES, Case, compare, numbers
+from examples import examples
 from gossamer.kernels.elementwise import strided_copy
 from gossamer.model.node import Constants
 from gossamer.program import Arena, Buffer, Launch, Program, Target
@@ -32,7 +33,7 @@ def test_onnxruntime_agrees_with_the_references(case: Case) -> None:
         compare(got, want, atol=max(case.atol, 4.0))
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None)
 @given(mutually_broadcastable_shapes(num_shapes=3, max_dims=8, max_side=4), st.booleans())
 def test_any_shapes_that_broadcast(shapes: Any, constant: bool) -> None:
     dtypes = ("bool", "int32", "int32")

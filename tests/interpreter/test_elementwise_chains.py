@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from examples import examples
 from gossamer.model.load import load
 from gossamer.model.passes import infer_shapes, run_passes
 from gossamer.model.passes.elementwise_chains import elementwise_chains
@@ -72,7 +73,7 @@ def graphs(draw: st.DrawFn) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=examples(100), deadline=None)
 @given(graphs())
 def test_random_graphs(proto: onnx.ModelProto) -> None:
     """Joining makes no cycles, loses no outputs, and changes no answers."""

@@ -12,6 +12,7 @@ from cases.node_case import NodeCase
 from cases.quantization import dequantize_case, dynamic_case, quantize_case
 from cases.quantized_products import conv_integer, integer, values
 from cases.references import floats
+from examples import examples
 
 BYTES = ("int8", "uint8")
 SPECIAL = (np.nan, np.inf, -np.inf, 0.5, 3e38, 1e-45)
@@ -68,7 +69,7 @@ def convolutions(draw: st.DrawFn) -> NodeCase:
     return conv_integer("random", x, w, xz, wz, attributes)
 
 
-many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @many

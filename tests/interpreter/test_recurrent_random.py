@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cases.node_case import NodeCase
 from cases.recurrent import DEFAULTS, DIRECTIONS, TAKES_ALPHA, TAKES_BETA, Recurrent
+from examples import examples
 
 BOUNDED = ("Tanh", "Sigmoid", "Softsign", "HardSigmoid")
 UNBOUNDED = ("Relu", "LeakyRelu", "ThresholdedRelu", "Elu", "Softplus", "Affine", "ScaledTanh")
@@ -60,7 +61,7 @@ def _activations(draw: st.DrawFn, count: int) -> dict[str, Any]:
     return {"activations": names, **{name: values for name, values in given.items() if values}}
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(nodes())
 def test_recurrent_agrees_with_its_text(node: NodeCase) -> None:
     with np.errstate(all="ignore"):
