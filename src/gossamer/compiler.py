@@ -29,6 +29,7 @@ from gossamer.model.passes.attention_pattern import attention_pattern
 from gossamer.model.passes.channels_last import channels_last
 from gossamer.model.passes.conv_epilogue import conv_epilogue
 from gossamer.model.passes.elementwise_chains import elementwise_chains
+from gossamer.model.passes.flattened_gemm import flattened_gemm
 from gossamer.model.passes.layer_norm_pattern import layer_norm_pattern
 from gossamer.model.passes.matmul_epilogue import matmul_epilogue
 from gossamer.model.passes.remove_unused import remove_unused
@@ -54,6 +55,7 @@ FUSIONS = (
     layer_norm_pattern,  # after channels_last, which makes axis 1 the last one and knows the means, not the norm
     rms_norm_pattern,  # after layer_norm_pattern, of whose norms it would take a part
     rotary_pattern,
+    flattened_gemm,  # before attention_pattern and matmul_epilogue, which then see one shape from norm to norm
     attention_pattern,  # before matmul_epilogue, which would take its products' scales and transposes
     matmul_epilogue,  # after channels_last: transposes that it absorbs could not meet their inverses any more
     skip_norm,  # after matmul_epilogue: a product adds its residual for less

@@ -102,6 +102,16 @@ def _max_unpool(node: ir.Node) -> Sequence[StandIn] | None:
     return (StandIn("ConstantOfShape", node.inputs[2:], node.outputs, (zero,)),)
 
 
+def _pool(node: ir.Node) -> Sequence[StandIn] | None:
+    """Without `ceil_mode` where `auto_pad` is VALID: by the text extents are the same with and without it, while
+    inference rounds them up."""
+    mode = node.attributes.get("auto_pad")
+    if mode is None or mode.as_string() != "VALID":
+        return None
+    kept = [value for name, value in node.attributes.items() if name != "ceil_mode"]
+    return (StandIn(node.op_type, node.inputs, node.outputs, kept),)
+
+
 def _skip_norm(node: ir.Node) -> Sequence[StandIn]:
     """Outputs: the norm, its mean and 1 / deviation, and the sum of the inputs, like the norm."""
     x, gamma = node.inputs[0], node.inputs[2]
@@ -162,6 +172,9 @@ _RULES: Mapping[tuple[str, str], _Rule] = {
     ("", "SimplifiedLayerNormalization"): _rms_norm,
     ("", "Squeeze"): _with_axes,
     ("", "Unsqueeze"): _with_axes,
+    ("", "AveragePool"): _pool,
+    ("", "LpPool"): _pool,
+    ("", "MaxPool"): _pool,
     ("", "MaxUnpool"): _max_unpool,
     ("", "GroupNormalization"): _like_first,
     ("", "MeanVarianceNormalization"): _like_first,
