@@ -11,15 +11,11 @@ bench/results.csv.
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import os
-import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +23,9 @@ import numpy as np
 import torch
 import torchvision
 
+import results
+
 HERE = Path(__file__).parent
-RESULTS = HERE / "results.csv"
-COLUMNS = (
-    *("date", "commit", "device", "driver", "triton"),
-    *("benchmark", "case", "batch", "dtype", "measure", "us", "error", "peer", "peer_us"),
-)
 LIMITS = {"float16": 2e-2, "float32": 5e-3}
 """Relative error allowed. TF32 and fp16 both keep 10 bits of mantissa; fp16 rounds between layers, too."""
 
@@ -43,7 +36,7 @@ def main() -> None:
     parser.add_argument("--dtypes", default="float16,float32")
     parser.add_argument("--batches", default="1,32")
     parser.add_argument("--onnx", action="append", default=[], metavar="FILE=input:1x3x48x192")
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--results", type=Path, default=results.RESULTS)
     arguments = parser.parse_args()
     rows = []
     for model in filter(None, arguments.models.split(",")):
@@ -52,7 +45,7 @@ def main() -> None:
                 rows += bench_torchvision(model, getattr(torch, dtype), batch)
     for given in arguments.onnx:
         rows += bench_file(given)
-    append(arguments.results, rows)
+    results.append(arguments.results, rows)
 
 
 def bench_torchvision(name: str, dtype: torch.dtype, batch: int) -> list[dict[str, Any]]:
@@ -69,10 +62,8 @@ def bench_torchvision(name: str, dtype: torch.dtype, batch: int) -> list[dict[st
         path = Path(folder) / "model.onnx"
         torch.onnx.export(model, (x,), path, input_names=["x"], output_names=["y"], opset_version=17, dynamo=False)
         torch_us = time_graph(model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last))
-        np.save(Path(folder) / "x.npy", x.cpu().numpy())
-        np.save(Path(folder) / "y.npy", reference)
         dtype_name = str(dtype).removeprefix("torch.")
-        child = run_child(path, "x", Path(folder), f"relative:{LIMITS[dtype_name]}")
+        child = run_child(path, {"x": x.cpu().numpy()}, {"y": reference}, f"relative:{LIMITS[dtype_name]}")
         return report(name, batch, dtype_name, child, "torch graph", torch_us)
 
 
@@ -87,34 +78,23 @@ def random_statistics(model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-def time_graph(model: torch.nn.Module, x: torch.Tensor) -> float:
+def time_graph(model: torch.nn.Module, *inputs: torch.Tensor) -> float:
     """Median microseconds of replaying the model as a CUDA graph, waiting for each."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(3):
-            model(x)
+            model(*inputs)
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        model(x)
+        model(*inputs)
 
     def once() -> None:
         graph.replay()
         torch.cuda.synchronize()
 
-    return median_us(once)
-
-
-def median_us(once: Callable[[], None], repeats: int = 100) -> float:
-    for _ in range(10):
-        once()
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        once()
-        times.append(time.perf_counter() - started)
-    return statistics.median(times) * 1e6
+    return results.median_us(once)
 
 
 def bench_file(given: str) -> list[dict[str, Any]]:
@@ -129,20 +109,30 @@ def bench_file(given: str) -> list[dict[str, Any]]:
     name, _, shape = rest.partition(":")
     x = np.random.default_rng(0).standard_normal([int(d) for d in shape.split("x")], np.float32)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    want = {
+        output.name: value for output, value in zip(session.get_outputs(), session.run(None, {name: x}), strict=True)
+    }
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        np.save(Path(folder) / "x.npy", x)
-        np.save(Path(folder) / "y.npy", session.run(None, {name: x})[0])
-        for dtype, limit, options in (("float32", 1e-4, ["use_tf32=0"]), ("tf32", 5e-2, [])):
-            child = run_child(Path(path), name, Path(folder), f"largest:{limit}", options)
-            rows += report(Path(path).stem, x.shape[0], dtype, child, "", 0.0)
+    for dtype, limit, options in (("float32", 1e-4, ["use_tf32=0"]), ("tf32", 5e-2, [])):
+        child = run_child(Path(path), {name: x}, want, f"largest:{limit}", options)
+        rows += report(Path(path).stem, x.shape[0], dtype, child, "", 0.0)
     return rows
 
 
-def run_child(model: Path, name: str, folder: Path, limit: str, options: Sequence[str] = ()) -> dict[str, Any]:
-    files = [str(model), name, str(folder / "x.npy"), str(folder / "y.npy")]
-    command = [sys.executable, str(HERE / "run_model.py"), *files, limit, *options]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+def run_child(
+    model: Path,
+    feeds: Mapping[str, np.ndarray],
+    want: Mapping[str, np.ndarray],
+    limit: str,
+    options: Sequence[str] = (),
+) -> dict[str, Any]:
+    """What bench/run_model.py says of the model in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, outputs = Path(folder) / "inputs.npz", Path(folder) / "outputs.npz"
+        np.savez(inputs, **feeds)
+        np.savez(outputs, **want)
+        command = [sys.executable, str(HERE / "run_model.py"), str(model), str(inputs), str(outputs), limit, *options]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return result
 
@@ -154,12 +144,7 @@ def report(case: str, batch: int, dtype: str, child: dict[str, Any], peer: str, 
         f"{child['launches']} launches, {child['placement']}, arena {child['arena']}, cudnn loaded: {child['cudnn']}",
         flush=True,
     )
-    common = {
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": commit(),
-        "device": torch.cuda.get_device_name(),
-        "driver": child["driver"],
-        "triton": child["triton"],
+    common = results.origin(torch.cuda.get_device_name(), child["driver"], child["triton"]) | {
         "benchmark": "models",
         "case": case,
         "batch": batch,
@@ -169,24 +154,6 @@ def report(case: str, batch: int, dtype: str, child: dict[str, Any], peer: str, 
         "peer_us": f"{peer_us:.1f}" if peer else "",
     }
     return [common | {"measure": m, "us": f"{child[m + '_us']:.1f}"} for m in ("run", "device")]
-
-
-def commit() -> str:
-    """GOSSAMER_COMMIT where there is no git, as on a machine that was only given the files."""
-    given = os.environ.get("GOSSAMER_COMMIT")
-    if given:
-        return given
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=HERE, check=True).stdout.strip()
-
-
-def append(path: Path, rows: list[dict[str, Any]]) -> None:
-    new = not path.exists()
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Runs a model on the GPU by Gossamer alone, checks the answer, times it, prints JSON.
 
-    python bench/run_model.py MODEL INPUT X.npy Y.npy MEASURE:LIMIT [OPTION=VALUE …]
+    python bench/run_model.py MODEL INPUTS.npz OUTPUTS.npz MEASURE:LIMIT [OPTION=VALUE …]
 
-run_us: median of `run_with_iobinding` with input and output on the device, waited for. device_us: time per run of many
-queued behind one another. No zeros, no PyTorch, no cuDNN: the process's memory map says so.
+The outputs that OUTPUTS.npz names are compared with it. run_us: median of `run_with_iobinding` with inputs and outputs
+on the device, waited for. device_us: time per run of many queued behind one another. No zeros, no PyTorch, no cuDNN:
+the process's memory map says so.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import cProfile
 import json
 import os
 import pstats
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -22,36 +22,37 @@ from pathlib import Path
 import numpy as np
 
 import gossamer
+import results
 
 
 def main() -> None:
-    model, name, x_path, y_path, limit = sys.argv[1:6]
-    options = dict(option.split("=") for option in sys.argv[6:])
-    x, want = np.load(x_path), np.load(y_path).astype(np.float64)
+    model, inputs, outputs, limit = sys.argv[1:5]
+    options = dict(option.split("=") for option in sys.argv[5:])
+    feeds, want = dict(np.load(inputs)), dict(np.load(outputs))
     started = time.perf_counter()
     session = gossamer.InferenceSession(model, providers=[("CUDAExecutionProvider", options)])
-    output = session.get_outputs()[0].name
-    got = session.run([output], {name: x})[0].astype(np.float64)
+    got = session.run(list(want), feeds)
     first_s = time.perf_counter() - started
     measure, _, allowed = limit.partition(":")
-    error = float(
-        np.abs(got - want).max() if measure == "largest" else np.linalg.norm(got - want) / np.linalg.norm(want)
-    )
+    error = max(distance(one, other, measure) for one, other in zip(got, want.values(), strict=True))
     assert error < float(allowed), f"{measure} error {error}"
     binding = session.io_binding()
-    binding.bind_ortvalue_input(name, gossamer.OrtValue.ortvalue_from_numpy(x, "cuda", 0))
-    binding.bind_output(output, "cuda")
+    for name, value in feeds.items():
+        binding.bind_ortvalue_input(name, gossamer.OrtValue.ortvalue_from_numpy(value, "cuda", 0))
+    for name in want:
+        binding.bind_output(name, "cuda")
     session.run_with_iobinding(binding)
-    result = binding.get_outputs()[0]
-    binding.bind_ortvalue_output(output, result)
-    run_us = statistics.median(timed(lambda: session.run_with_iobinding(binding), 200)) * 1e6
-    again = result.numpy().astype(np.float64)
-    assert np.linalg.norm(again - got) <= 1e-6 * np.linalg.norm(got), "a replay gives another answer"
+    results_there = binding.get_outputs()
+    for name, value in zip(want, results_there, strict=True):
+        binding.bind_ortvalue_output(name, value)
+    run_us = results.median_us(lambda: session.run_with_iobinding(binding), 200)
+    for one, other in zip(results_there, got, strict=True):
+        assert distance(one.numpy(), other, "relative") <= 1e-6, "a replay gives another answer"
     queued = gossamer.RunOptions()
     queued.add_run_config_entry("disable_synchronize_execution_providers", "1")
-    device_us = min(timed(lambda: many(session, binding, queued), 5)) / 100 * 1e6
+    device_us = min(results.seconds_of(lambda: many(session, binding, queued), 5)) / 100 * 1e6
     maps = Path("/proc/self/maps").read_text()
-    program = session.program({name: x})
+    program = session.program(feeds)
     arena, bound = program.arena_bytes, max(1, program.lower_bound_bytes)
     if "--profile" in os.environ.get("BENCH", ""):
         profile(lambda: many(session, binding, gossamer.RunOptions()))
@@ -73,6 +74,14 @@ def main() -> None:
     )
 
 
+def distance(got: np.ndarray, want: np.ndarray, measure: str) -> float:
+    """The largest difference, or the norm of all of them by the norm of what is wanted."""
+    one, other = got.astype(np.float64), want.astype(np.float64)
+    return float(
+        np.abs(one - other).max() if measure == "largest" else np.linalg.norm(one - other) / np.linalg.norm(other)
+    )
+
+
 def profile(once: Callable[[], None]) -> None:
     """Where the host's time goes, to standard error."""
     profiler = cProfile.Profile()
@@ -84,15 +93,6 @@ def many(session: gossamer.InferenceSession, binding: gossamer.IOBinding, queued
     for _ in range(99):
         session.run_with_iobinding(binding, queued)
     session.run_with_iobinding(binding)
-
-
-def timed(once: Callable[[], None], repeats: int) -> list[float]:
-    times = []
-    for _ in range(repeats + 10):
-        started = time.perf_counter()
-        once()
-        times.append(time.perf_counter() - started)
-    return times[10:]
 
 
 def driver_version() -> str:

@@ -16,6 +16,7 @@ from typing import NoReturn
 import hypothesis
 import pytest
 
+import cudnn_wheels
 import examples
 import fetch
 
@@ -70,15 +71,16 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "interpreter": no_interpreter,
     "compile": no_compiler,
     "models": lambda: None,  # which of them, `model_path` finds out
+    "cudnn": lambda: None,  # which release, `wheel_members` finds out
 }
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest applies -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        for folder in item.path.relative_to(TESTS).parts[:-1]:
-            if folder in NEEDS:
-                item.add_marker(folder)
+        folder = item.path.relative_to(TESTS).parts[0]  # not tests/unit/cudnn, which needs nothing
+        if folder in NEEDS:
+            item.add_marker(folder)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -98,3 +100,16 @@ def model_path() -> Callable[[str], Path]:
             missing(f"model '{name}': {error}")
 
     return path
+
+
+@pytest.fixture(scope="session")
+def wheel_members() -> Callable[..., Path]:
+    """Name of a wheel in cudnn_wheels.py and patterns → its folder with those members; skips where it cannot be had."""
+
+    def folder(name: str, *patterns: str) -> Path:
+        try:
+            return cudnn_wheels.members(name, *patterns)
+        except fetch.ModelUnavailable as error:
+            missing(f"wheel '{name}': {error}")
+
+    return folder

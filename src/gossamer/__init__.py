@@ -15,8 +15,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gossamer.cudnn.preload import preload_dlls
     from gossamer.errors import (
         CompilationError,
+        CudnnError,
+        CudnnUnavailable,
         DeviceNotFound,
         DriverError,
         EPFail,
@@ -48,11 +51,15 @@ if TYPE_CHECKING:
         set_default_logger_severity,
     )
 
+    cudnn_version: str | None
+
 __version__ = "0.1.0"
 
 # `NotImplemented` stays in gossamer.errors: a star import must not replace Python's own.
 _HOME = {
     "CompilationError": "errors",
+    "CudnnError": "errors",
+    "CudnnUnavailable": "errors",
     "DeviceNotFound": "errors",
     "DriverError": "errors",
     "EPFail": "errors",
@@ -79,11 +86,14 @@ _HOME = {
     "get_all_providers": "session",
     "get_available_providers": "session",
     "get_device": "session",
+    "preload_dlls": "cudnn.preload",
     "set_default_logger_severity": "session",
 }
 
 __all__ = [
     "CompilationError",
+    "CudnnError",
+    "CudnnUnavailable",
     "DeviceNotFound",
     "DriverError",
     "EPFail",
@@ -111,12 +121,19 @@ __all__ = [
     "get_all_providers",
     "get_available_providers",
     "get_device",
+    "preload_dlls",
     "set_default_logger_severity",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name at its first use and keep it."""
+    """Import a public name at its first use and keep it.
+
+    `cudnn_version` is computed each time, since preload_dlls may change it, and is no part of `__all__`, so that a star
+    import does not look for cuDNN: "9.28.1" of the cuDNN that is loaded or would be, None where there is none.
+    """
+    if name == "cudnn_version":
+        return import_module("gossamer.cudnn.loader").installed_version()
     if name not in _HOME:
         raise AttributeError(f"module 'gossamer' has no attribute {name!r}")
     value = getattr(import_module(f"gossamer.{_HOME[name]}"), name)

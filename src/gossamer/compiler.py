@@ -19,6 +19,8 @@ import onnx_ir as ir
 from gossamer import diagnostics, settings
 from gossamer.build import build
 from gossamer.build.compilation import compile_kernels
+from gossamer.cudnn import loader
+from gossamer.cudnn.loader import Library
 from gossamer.diagnostics import logger, stage
 from gossamer.errors import InvalidArgument
 from gossamer.model import passes
@@ -38,7 +40,8 @@ from gossamer.model.passes.rotary_pattern import rotary_pattern
 from gossamer.model.passes.skip_norm import skip_norm
 from gossamer.options import CompileOptions, CpuOptions, CudaOptions, ProviderOptions
 from gossamer.place import CPU, CUDA, Placement, all_on_cpu, place
-from gossamer.program import Call, Program, Target
+from gossamer.program import Call, Program, Target, Unavailable
+from gossamer.providers import cudnn
 from gossamer.run.device_tensor import Tensor, check_bound
 from gossamer.run.host import HostModel, HostRunner
 from gossamer.run.profile import profile_text
@@ -64,12 +67,38 @@ FUSIONS = (
 )
 
 
+_CUDNN_ATTENTION = 8
+"""cuDNN's bit of onnxruntime's `sdpa_kernel`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """What one signature of a model became."""
 
     program: Program
     placement: Placement
+    waits: bool = False
+    """Whether a node cannot run for want of cuDNN."""
+    library: Library | None = None
+    """The process's cuDNN, or its absence, as it was then; None where nobody had asked yet."""
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether `preload_dlls` has since found the cuDNN that was wanting. (R1.7)"""
+        return self.waits and self.library is not loader.loaded_without_loading()
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What a session decides about all its signatures. providers: whose doors are asked, in order; strict: only the
+    first counts. optimize: fuse operators. nhwc: keep activations channels-last. cudnn: whether and for what it is used.
+    """
+
+    providers: tuple[str, ...] = (CUDA,)
+    strict: bool = False
+    optimize: bool = True
+    nhwc: bool = True
+    cudnn: cudnn.Policy = cudnn.NEVER
 
 
 def specialise_and_build(
@@ -77,11 +106,7 @@ def specialise_and_build(
     shapes: Mapping[str, tuple[int, ...]],
     constants: Constants,
     target: Target,
-    providers: Sequence[str],
-    *,
-    optimize: bool = True,
-    nhwc: bool = True,
-    strict: bool = False,
+    choices: Choices,
 ) -> Compiled:
     """A prepared model for inputs of these shapes, as a Program for `target`. `model` is not changed.
 
@@ -90,18 +115,19 @@ def specialise_and_build(
     with stage("specialise"):
         special = passes.specialise(model, shapes)
     with stage("fuse"):
-        wanted = [step for step in FUSIONS if nhwc or step is not channels_last]
-        passes.run_passes(special, wanted if optimize else ())
+        wanted = [step for step in FUSIONS if choices.nhwc or step is not channels_last]
+        passes.run_passes(special, wanted if choices.optimize else ())
     with stage("place"):
         scope = Scope(constants, dict(special.opset_imports))
-        placement = place(special, providers, target, scope, strict=strict)
+        placement = place(special, choices.providers, target, scope, strict=choices.strict, policy=choices.cudnn)
     with stage("build"):
         program = build(special, placement, target, scope)
     if settings.DEBUG() >= 3:
         logger.info("placement:\n%s", placement)
     if settings.DEBUG() >= 4:
         logger.info("%s", program)
-    return Compiled(program, placement)
+    waits = any(isinstance(call, Unavailable) for call in program.calls)
+    return Compiled(program, placement, waits, loader.loaded_without_loading())
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,11 +252,10 @@ class DeviceEngine(Engine):
 
     def __init__(self, source: Any, cuda: CudaOptions, options: CompileOptions, *, cpu_listed: bool) -> None:
         super().__init__(source)
-        self._options = options
-        self._cuda = cuda
-        self._providers = [CUDA, CPU] if cpu_listed else [CUDA]
         target, executor_type = _device(cuda)
         self._target = target.with_deterministic(options.deterministic)
+        providers = (CUDA, CPU) if cpu_listed else (CUDA,)
+        self._choices = Choices(providers, cuda.strict, options.optimize, cuda.prefer_nhwc, _cudnn_policy(cuda))
         with stage("prepare"):
             if options.dimensions:
                 _fix_dimensions(self.model, options.dimensions)
@@ -255,31 +280,26 @@ class DeviceEngine(Engine):
         with self._building:
             found = self._found(signature)  # another thread may have built it meanwhile
             if found is None:
-                found = specialise_and_build(
-                    self.model,
-                    shapes,
-                    self.constants,
-                    self._target,
-                    self._providers,
-                    optimize=self._options.optimize,
-                    nhwc=self._cuda.prefer_nhwc,
-                    strict=self._cuda.strict,
-                )
+                found = specialise_and_build(self.model, shapes, self.constants, self._target, self._choices)
                 self._keep(signature, found)
             return found
 
     def _found(self, signature: Shapes) -> Compiled | None:
         with self._lock:
-            if signature in self._compiled:
-                self._compiled.move_to_end(signature)
-            return self._compiled.get(signature)
+            found = self._compiled.get(signature)
+            if found is None or found.is_outdated:
+                return None
+            self._compiled.move_to_end(signature)
+            return found
 
     def _keep(self, signature: Shapes, compiled: Compiled) -> None:
         """Keeps a Program, and lets the least recently used one go where there are too many."""
         with self._lock:
+            outdated = self._compiled.pop(signature, None)
             self._compiled[signature] = compiled
             too_many = len(self._compiled) - settings.MAX_PROGRAMS()
             forgotten = [self._compiled.popitem(last=False)[1] for _ in range(too_many)]
+            forgotten += [outdated] if outdated else []
         for old in forgotten:
             self._executor.drop(old.program)
 
@@ -313,6 +333,11 @@ class DeviceEngine(Engine):
 
     def close(self) -> None:
         self._executor.close()
+
+
+def _cudnn_policy(cuda: CudaOptions) -> cudnn.Policy:
+    attention = bool(cuda.sdpa_kernel & _CUDNN_ATTENTION)
+    return cudnn.Policy(cuda.enable_cudnn, cuda.cudnn_only, attention, cuda.cudnn_conv_algo_search)
 
 
 ExecutorType: TypeAlias = Callable[[Constants, HostRunner, CudaOptions], Executor]

@@ -5,17 +5,21 @@ Exception
 └── GossamerError                    FAIL             base of everything that Gossamer raises on purpose
     ├── Fail                         FAIL             a check inside Gossamer did not hold: please report it
     ├── InvalidArgument              INVALID_ARGUMENT a caller's value is wrong (also a ValueError)
+    │   └── WrongType                INVALID_ARGUMENT a caller's value is of a type that is not taken (also a TypeError)
     ├── NoSuchFile                   NO_SUCHFILE      a file that was named is not there
     ├── NoModel                      NO_MODEL         the session has no model (it was closed, or never had one)
     ├── NotFound                     NOT_FOUND        a thing asked for by name is not there
     ├── InvalidProtobuf              INVALID_PROTOBUF the bytes are no ONNX model, or a truncated one
     ├── InvalidGraph                 INVALID_GRAPH    the model parses but breaks ONNX's rules
     ├── NotImplemented               NOT_IMPLEMENTED  an operator has no kernel here (also a NotImplementedError)
-    │   └── UnsupportedModel         NOT_IMPLEMENTED  every such node of a model, in one error
+    │   ├── UnsupportedModel         NOT_IMPLEMENTED  every such node of a model, in one error
+    │   └── CudnnUnavailable         NOT_IMPLEMENTED  an operator that must run through cuDNN, and there is none to use
     ├── RuntimeException             RUNTIME_EXCEPTION execution failed
     │   └── OutOfMemory              RUNTIME_EXCEPTION device memory (also a MemoryError)
     └── EPFail                       EP_FAIL          an execution provider could not do its work
         ├── DriverError              EP_FAIL          a call of the CUDA driver failed
+        ├── CudnnError               EP_FAIL          a call of cuDNN failed
+        ├── PlanError                EP_FAIL          cuDNN has no plan for a graph, or cannot restore or run one
         ├── CompilationError         EP_FAIL          a kernel did not compile
         └── DeviceNotFound           EP_FAIL          no driver, no GPU, or not that one
 ```
@@ -34,6 +38,8 @@ from typing import ClassVar, NamedTuple
 
 __all__ = [
     "CompilationError",
+    "CudnnError",
+    "CudnnUnavailable",
     "DeviceNotFound",
     "DriverError",
     "EPFail",
@@ -47,9 +53,11 @@ __all__ = [
     "NotFound",
     "NotImplemented",
     "OutOfMemory",
+    "PlanError",
     "RuntimeException",
     "UnsupportedModel",
     "UnsupportedNode",
+    "WrongType",
 ]
 
 
@@ -67,6 +75,10 @@ class InvalidArgument(GossamerError, ValueError):
     """A value that the caller gave is wrong; the text names it, what is accepted, and what came."""
 
     code = "INVALID_ARGUMENT"
+
+
+class WrongType(InvalidArgument, TypeError):
+    """A value that the caller gave is of a type that is not taken; the text names it, what is accepted, and what came."""
 
 
 class NoSuchFile(GossamerError):
@@ -155,6 +167,24 @@ class UnsupportedModel(_WithFields, NotImplemented):
 
 
 @dataclass(eq=False, repr=False)
+class CudnnUnavailable(_WithFields, NotImplemented):
+    """An operator must run through cuDNN, and cuDNN cannot be used.
+
+    `op` and `node` name the operator and the node, `reason` continues "requires cuDNN, but …" and ends with a full stop,
+    `tried` is every library that was looked at, with why it was not used.
+    """
+
+    op: str
+    node: str
+    reason: str
+    tried: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        text = f"Operator '{self.op}' on the CUDA EP requires cuDNN, but {self.reason}"
+        return f"{text} (node '{self.node}')" if self.node else text
+
+
+@dataclass(eq=False, repr=False)
 class OutOfMemory(_WithFields, RuntimeException, MemoryError):
     """Device memory did not suffice; the session stays usable. All sizes are bytes.
 
@@ -193,6 +223,40 @@ class DriverError(_WithFields, EPFail):
     def __str__(self) -> str:
         purpose = f" while {self.doing}" if self.doing else ""
         return f"{self.call} returned {self.status} ({self.text}){purpose}"
+
+
+@dataclass(eq=False, repr=False)
+class CudnnError(_WithFields, EPFail):
+    """cuDNN refused a call.
+
+    `call` is the function (`cudnnBackendFinalize`), `status` its cudnnStatus_t, `text` cuDNN's name and words for that,
+    `doing` what was being done.
+    """
+
+    call: str
+    status: int
+    text: str
+    doing: str = ""
+
+    def __str__(self) -> str:
+        purpose = f" while {self.doing}" if self.doing else ""
+        return f"{self.call} returned {self.status} ({self.text}){purpose}"
+
+
+@dataclass(eq=False, repr=False)
+class PlanError(_WithFields, EPFail):
+    """cuDNN has no plan for a graph, or a plan cannot be restored or run here.
+
+    `reason` is one word for programs, after cuDNN's and its frontend's names: ATTRIBUTE_NOT_SET (neither handle nor device
+    properties), NOT_SUPPORTED (no engine, or cuDNN is too old), ARCH_MISMATCH, VERSION_MISMATCH, CORRUPT (no plan at all,
+    or a damaged one), NOT_PRECOMPILED, PREREQUISITE_MISSING (a library that cuDNN opens). `text` says the rest.
+    """
+
+    reason: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.text}"
 
 
 @dataclass(eq=False, repr=False)

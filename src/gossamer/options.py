@@ -52,7 +52,6 @@ IGNORED: dict[str, str] = {
     "gpu_external_alloc": "no external allocator is used",
     "gpu_external_empty_cache": "no external allocator is used",
     "gpu_external_free": "no external allocator is used",
-    "sdpa_kernel": "attention has its own kernels",
     "tunable_op_enable": "launch configurations are chosen when a Program is built",
     "tunable_op_max_tuning_duration_ms": "launch configurations are chosen when a Program is built",
     "tunable_op_tuning_enable": "launch configurations are chosen when a Program is built",
@@ -61,6 +60,14 @@ IGNORED: dict[str, str] = {
 """onnxruntime's options that mean nothing here, and why."""
 
 _NO_ALLOCATOR = "device memory cannot come from an outside allocator; bind outputs to your own memory with io_binding()"
+
+CUDNN_OPERATORS = (
+    *("Conv", "ConvTranspose", "FusedConv", "NhwcConv"),
+    *("MaxPool", "AveragePool", "GlobalMaxPool", "GlobalAveragePool"),
+    *("BatchNormalization", "InstanceNormalization", "LRN", "RNN", "LSTM", "GRU"),
+    *("Attention", "MultiHeadAttention"),
+)
+"""ONNX's and onnxruntime's operators that cuDNN can run."""
 
 REFUSED: dict[str, str] = {
     "cudnn_path": (
@@ -196,6 +203,18 @@ class CudaOptions(ProviderOptions):
         settings.choice("EXHAUSTIVE", "HEURISTIC", "DEFAULT"),
         "How cuDNN's convolution plans are chosen: by measuring all, by cuDNN's heuristics, or the first that works. "
         "onnxruntime's default is EXHAUSTIVE, which makes first runs slow.",
+    )
+    cudnn_only: tuple[str, ...] = option(
+        (),
+        settings.names(*CUDNN_OPERATORS),
+        "Operators that must run through cuDNN, whatever native kernels there are, for comparing; where cuDNN cannot "
+        "be used, running such a node raises. Not in onnxruntime.",
+    )
+    sdpa_kernel: int = option(
+        0,
+        settings.whole(0, 2**31 - 1),
+        "Kernels that attention may use, as onnxruntime's bits. Only 8, cuDNN's, means something here: with it cuDNN "
+        "does the attention that it can; the native kernels do the rest.",
     )
     prefer_nhwc: bool = option(
         True,

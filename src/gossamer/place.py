@@ -9,19 +9,21 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from gossamer import kernels
-from gossamer.errors import UnsupportedModel, UnsupportedNode
+from gossamer.errors import CudnnUnavailable, UnsupportedModel, UnsupportedNode
 from gossamer.model.node import Node, Scope, UnknownShape
 from gossamer.options import CpuOptions, CudaOptions
-from gossamer.program import Call, Refusal, Target
-from gossamer.providers import cpu
+from gossamer.program import Call, Refusal, Target, Unavailable
+from gossamer.providers import cpu, cudnn
 
 CUDA = CudaOptions.provider
 CPU = CpuOptions.provider
+CUDNN = "cuDNN"
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedNode:
-    """One node of the model. provider: who runs it. calls: what that is, for CUDA. refusals: who would not, and why."""
+    """One node of the model. provider: who runs it. calls: what that is, for CUDA. refusals: who would not, and why;
+    cuDNN is one of those who may refuse what the CUDA provider then runs natively."""
 
     node: ir.Node
     name: str
@@ -30,6 +32,17 @@ class PlacedNode:
     provider: str
     calls: tuple[Call, ...]
     refusals: tuple[tuple[str, str], ...]
+
+    @property
+    def is_second_choice(self) -> bool:
+        """Whether a provider that was asked before refused it."""
+        return any(who != CUDNN for who, _ in self.refusals)
+
+    @property
+    def would_raise(self) -> str:
+        """The error that running it would raise, as far as that is known before; empty where none is."""
+        missing = next((call for call in self.calls if isinstance(call, Unavailable)), None)
+        return "" if missing is None else str(CudnnUnavailable(missing.op, self.name, missing.reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +62,8 @@ class Placement:
         """`CUDAExecutionProvider: 57 nodes, CPUExecutionProvider: 2 nodes (NonZero ×2)`."""
         parts = []
         for provider, count in sorted(self.counts().items(), reverse=True):
-            refused = Counter(node.op_type for node in self.nodes if node.provider == provider and node.refusals)
+            theirs = (node for node in self.nodes if node.provider == provider)
+            refused = Counter(node.op_type for node in theirs if node.is_second_choice)
             kinds = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in refused.most_common())
             parts.append(f"{provider}: {count} node{'s' * (count != 1)}" + (f" ({kinds})" if kinds else ""))
         return ", ".join(parts) or "no nodes"
@@ -57,19 +71,28 @@ class Placement:
     def __str__(self) -> str:
         lines = []
         for node in self.nodes:
+            raising = f"\n    would raise: {node.would_raise}" if node.would_raise else ""
             reasons = "".join(f"\n    not on {provider}: {reason}" for provider, reason in node.refusals)
-            lines.append(f"{node.provider}  {node.op_type} '{node.name}'{reasons}")
+            lines.append(f"{node.provider}  {node.op_type} '{node.name}'{reasons}{raising}")
         return "\n".join(lines)
 
 
 def place(
-    model: ir.Model, providers: Sequence[str], target: Target, scope: Scope, *, strict: bool = False
+    model: ir.Model,
+    providers: Sequence[str],
+    target: Target,
+    scope: Scope,
+    *,
+    strict: bool = False,
+    policy: cudnn.Policy = cudnn.NEVER,
 ) -> Placement:
-    """Asks the doors in the order of `providers`. strict: only the first provider counts.
+    """Asks the doors in the order of `providers`. strict: only the first provider counts. policy: what the CUDA
+    provider does with cuDNN.
 
     Raises UnsupportedModel, naming every node that no provider takes and each provider's reason.
     """
-    placed = tuple(_place_node(node, providers[:1] if strict else providers, target, scope) for node in model.graph)
+    asked = providers[:1] if strict else providers
+    placed = tuple(_place_node(node, asked, target, scope, policy) for node in model.graph)
     homeless = [node for node in placed if not node.provider]
     if homeless:
         where = " (option 'strict' keeps nodes off the others)" if strict and len(providers) > 1 else ""
@@ -92,10 +115,12 @@ def all_on_cpu(model: ir.Model) -> Placement:
     return Placement(tuple(_placed(node, CPU, (), ()) for node in model.graph))
 
 
-def _place_node(node: ir.Node, providers: Sequence[str], target: Target, scope: Scope) -> PlacedNode:
+def _place_node(
+    node: ir.Node, providers: Sequence[str], target: Target, scope: Scope, policy: cudnn.Policy
+) -> PlacedNode:
     refusals: list[tuple[str, str]] = []
     for provider in providers:
-        answer = _lower_native(node, target, scope) if provider == CUDA else cpu.accepts(node)
+        answer = _lower(node, target, scope, policy, refusals) if provider == CUDA else cpu.accepts(node)
         if not isinstance(answer, Refusal):
             return _placed(node, provider, answer, refusals)
         refusals.append((provider, answer.reason))
@@ -107,21 +132,29 @@ def _placed(node: ir.Node, provider: str, calls: tuple[Call, ...], refusals: Ite
     return PlacedNode(node, name, node.op_type, node.domain, provider, calls, tuple(refusals))
 
 
-def _lower_native(node: ir.Node, target: Target, scope: Scope) -> tuple[Call, ...] | Refusal:
+def _lower(
+    node: ir.Node, target: Target, scope: Scope, policy: cudnn.Policy, refusals: list[tuple[str, str]]
+) -> tuple[Call, ...] | Refusal:
+    """cuDNN's calls where it is asked and takes the node, else native ones. refusals: gets cuDNN's."""
     values = [value for value in (*node.inputs, *node.outputs) if value is not None]
     if any(value.dtype == ir.DataType.STRING for value in values):
         return Refusal("strings do not live on a GPU")
     if not all(value.type is None or isinstance(value.type, ir.TensorType) for value in values):
         return Refusal("sequences and optionals do not live on a GPU")
-    lowering = kernels.find(node.domain, node.op_type, node.version or scope.opset.get(node.domain, 1))
-    if isinstance(lowering, Refusal):
-        return lowering
     try:
         view = Node(node, scope)
     except UnknownShape as reason:
-        return Refusal(str(reason))
-    lowered = lowering(view, target)
+        known = kernels.find(node.domain, node.op_type, node.version or scope.opset.get(node.domain, 1))
+        return known if isinstance(known, Refusal) else Refusal(str(reason))
+    lowered = cudnn.lower(view, target, policy)
     if isinstance(lowered, Refusal):
-        return lowered
+        refusals.append((CUDNN, lowered.reason))
+    if lowered is None or isinstance(lowered, Refusal):
+        lowered = _lower_native(view, target)
     origin = view.origin
-    return tuple(replace(call, origin=origin) for call in lowered)
+    return lowered if isinstance(lowered, Refusal) else tuple(replace(call, origin=origin) for call in lowered)
+
+
+def _lower_native(node: Node, target: Target) -> tuple[Call, ...] | Refusal:
+    lowering = kernels.find(node.domain, node.op_type, node.version)
+    return lowering if isinstance(lowering, Refusal) else lowering(node, target)

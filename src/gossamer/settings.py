@@ -42,10 +42,11 @@ class Kind(Generic[T]):
 
     def read(self, owner: str, given: object) -> T:
         """The value of what was given for `owner`, or InvalidArgument naming owner, value and accepted values."""
+        text = ",".join(map(str, given)) if isinstance(given, list | tuple | set | frozenset) else str(given).strip()
         try:
-            return self.parse(str(given).strip())
+            return self.parse(text)
         except ValueError:
-            raise InvalidArgument(f"{owner}={str(given)!r}: accepted are {self.accepted}") from None
+            raise InvalidArgument(f"{owner}={text!r}: accepted are {self.accepted}") from None
 
 
 def flag() -> Kind[bool]:
@@ -69,6 +70,18 @@ def choice(*names: str) -> Kind[str]:
         return text
 
     return Kind(", ".join(name or "(empty)" for name in names), parse, str)
+
+
+def names(*known: str) -> Kind[tuple[str, ...]]:
+    """Any number of the names, separated by commas, or a list of them; kept in their own order."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        given = {name.strip() for name in text.split(",")} - {""}
+        if not given <= set(known):
+            raise ValueError(text)
+        return tuple(name for name in known if name in given)
+
+    return Kind(f"names separated by commas of {', '.join(known)}", parse, ",".join)
 
 
 def whole(least: int, most: int | None = None) -> Kind[int]:

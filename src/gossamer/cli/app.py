@@ -186,6 +186,26 @@ def doctor_command(as_json: AsJson = False) -> None:
         raise typer.Exit(1)
 
 
+@app.command("cudnn-shim")
+def cudnn_shim_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write into.", show_default=False)],
+    build: Annotated[bool, typer.Option(help="Build with cc; --no-build only writes the sources.")] = True,
+    stand_in: Annotated[
+        bool, typer.Option("--stand-in", help="Build libcudnn.so.9, for binaries that do not start without one.")
+    ] = False,
+    search: Annotated[
+        list[str] | None,
+        typer.Option("--search", metavar="FOLDER", help="Where to look for cuDNN before the system's own search."),
+    ] = None,
+) -> None:
+    """Make C and C++ programs start without cuDNN: they use it where it is, and get an error status where not."""
+    from gossamer.cli.cudnn_shim import cudnn_shim
+
+    if stand_in and not build:
+        raise InvalidArgument("--stand-in asks for a library, --no-build for none")
+    cudnn_shim(folder, build=build, stand_in=stand_in, search=search or ())
+
+
 @cache_app.command("path")
 def cache_path_command() -> None:
     """Print the folder. GOSSAMER_CACHE_DIR moves it."""

@@ -1,4 +1,4 @@
-"""`gossamer doctor`: what is here, what is missing, and the one command to get it. cuDNN is not looked for."""
+"""`gossamer doctor`: what is here, what is missing, and the one command to get it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from rich.table import Table
 
 from gossamer import __version__, settings
 from gossamer.cli.output import console
+from gossamer.cudnn import loader, self_test
+from gossamer.cudnn.verdicts import Part, version_text
+from gossamer.errors import EPFail
 
 PACKAGES: dict[str, dict[str, str]] = {
     "": {
@@ -69,7 +72,7 @@ def examine() -> Iterator[Finding]:
         for distribution in distributions:
             yield _package(distribution, extra)
     yield from _gpus()
-    yield Finding("cuDNN", "not used, and not looked for")
+    yield from cudnn()
     yield _kernel_cache()
     changed = [f"{name}={os.environ[name]}" for s in settings.SETTINGS.values() if os.environ.get(name := s.name)]
     yield Finding("settings", ", ".join(changed) or "defaults (docs/env_vars.md)")
@@ -106,6 +109,58 @@ def _gpus() -> Iterator[Finding]:
         target = device.target()
         detail = f"{device.name}, {target.name}, {target.sm_count} multiprocessors, {free:,} of {total:,} bytes free"
         yield Finding(f"GPU {ordinal}", detail)
+
+
+def cudnn() -> Iterator[Finding]:
+    """Every cuDNN that is here, examined anew: which would be used, why not the others, and whether it works."""
+    chosen = ""
+    for candidate, verdict in loader.survey(anew=True):
+        if not verdict.found:
+            continue
+        if verdict.problem:
+            yield Finding("cuDNN", f"{candidate.step}: {verdict.problem}", False)
+        elif os.path.realpath(verdict.path) != chosen:
+            use = "good, but an earlier one is used" if chosen else "used"
+            chosen = chosen or os.path.realpath(verdict.path)
+            parts = ", ".join(_part(part) for part in verdict.parts)
+            version = version_text(verdict.version)
+            yield Finding("cuDNN", f"{version}, {verdict.path} ({candidate.step}): {use}; its parts: {parts}")
+    if chosen:
+        yield from _cudnn_self_test()
+    else:
+        yield Finding("cuDNN", "none that can be used, and none is needed: pip install 'gossamer[cudnn]' to have it")
+
+
+def _part(part: Part) -> str:
+    version = f" {version_text(part.version)}" if part.version else ""
+    return f"{part.name}{version} ({part.error})" if part.error else f"{part.name}{version}"
+
+
+def _cudnn_self_test() -> Iterator[Finding]:
+    """One call of cuDNN on the first GPU, if there is one; the answer is looked at."""
+    try:
+        from gossamer.run import driver
+    except ImportError:  # which `_gpus` reports
+        return
+    if driver.why_unavailable():
+        return
+    library = loader.load()
+    subject = "cuDNN self-test"
+    if not library.has("cudnnSetTensor"):
+        yield Finding(subject, f"{library.path} has nothing but graphs to test")
+        return
+    import numpy as np
+
+    answer = np.zeros(16, np.float32)
+    try:
+        with driver.allocate(answer.nbytes) as memory, driver.device(0).active():
+            self_test.fill(memory.pointer, answer.size, 0.5)
+            driver.copy_to_host(answer, memory.pointer)
+    except EPFail as error:
+        yield Finding(subject, str(error), False)
+        return
+    good = bool((answer == 0.5).all())
+    yield Finding(subject, f"cuDNN {library.version_text} {'works' if good else f'gave {answer}'} on GPU 0", good)
 
 
 def _driver_remedy() -> tuple[str, str]:

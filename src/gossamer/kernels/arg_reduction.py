@@ -151,6 +151,8 @@ def _worst(dtype: str, largest: bool) -> int | float:
 def lower_arg_reduction(node: Node, target: Target) -> Lowered:
     """ArgMax, ArgMin, opset 1 to 13: the first of equals, or the last with `select_last_index`."""
     axis = node.attribute("axis", 0) % node.x.rank
+    if node.y.size == 0:
+        return ()
     if not 0 < node.x.shape[axis] < 2**31:
         return Refusal(f"axis {axis} of its input has {node.x.shape[axis]} elements")
     largest, last = node.op_type == "ArgMax", bool(node.attribute("select_last_index", 0))

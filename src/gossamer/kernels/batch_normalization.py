@@ -49,35 +49,39 @@ def batch_normalization_kernel(
 
 @triton.jit
 def running_average_kernel(old_ptr, new_ptr, y_ptr, n_channels, MOMENTUM: tl.constexpr, BLOCK: tl.constexpr):
-    """y = old · momentum + new · (1 - momentum)."""
+    """y = old · momentum + new · (1 - momentum), or new where there is no old."""
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    new = tl.load(new_ptr + i, i < n_channels, other=0.0)
-    old = tl.load(old_ptr + i, i < n_channels, other=0.0).to(new.dtype)
-    y = old * MOMENTUM + new * (1.0 - MOMENTUM)
+    y = tl.load(new_ptr + i, i < n_channels, other=0.0)
+    if old_ptr is not None:
+        old = tl.load(old_ptr + i, i < n_channels, other=0.0).to(y.dtype)
+        y = old * MOMENTUM + y * (1.0 - MOMENTUM)
     tl.store(y_ptr + i, y.to(y_ptr.dtype.element_ty), i < n_channels)
 
 
 @lowers("BatchNormalization")
 @lowers("BatchNormalization", domain=CHANNELS_LAST)
 def lower_batch_norm(node: Node, target: Target) -> Lowered:
-    """BatchNormalization-7 to 15: inference, and `training_mode` as versions 14 and 15 have it.
+    """BatchNormalization-7 to 15: inference and training, which before version 14 is chosen by asking for statistics.
 
     Parameters may be of other float types than x.
     """
-    if node.attribute("training_mode", 0):
+    if node.channels_last and not node.attribute("spatial", 1):
+        return Refusal("spatial = 0 has parameters in ONNX's layout")
+    asked = any(node.output(i) is not None for i in range(1, 5))
+    if node.attribute("training_mode", 0) or (asked and node.version < 14):
         return _training(node, target)
-    if any(node.output(i) is not None for i in range(1, 5)):
-        return Refusal("outputs of statistics without training_mode are those of training before opset 14")
-    if not node.attribute("spatial", 1):
-        return Refusal("spatial = 0 (before opset 9) has statistics per element")
+    if asked:
+        return Refusal("without training_mode there are no outputs of statistics")
     return (_inference(node, target),) if node.x.size else ()
 
 
 def _extents(node: Node) -> tuple[int, int, int]:
-    """Images, channels, pixels of an image."""
+    """Images, channels, pixels of an image; with spatial = 0 (before version 9) each pixel counts as a channel."""
     shape = node.x.shape if node.x.rank > 1 else (*node.x.shape, 1)
     if node.channels_last:
         return shape[0], shape[-1], prod(shape[1:-1])
+    if not node.attribute("spatial", 1):
+        return shape[0], prod(shape[1:]), 1
     return shape[0], shape[1], prod(shape[2:])
 
 
@@ -113,10 +117,8 @@ def _inference(node: Node, target: Target) -> Launch:
 
 
 def _training(node: Node, target: Target) -> Lowered:
-    """The batch's own statistics, and their running averages as outputs 1 and 2."""
+    """The batch's own statistics, their running averages as outputs 1 and 2, and themselves as 3 and 4."""
     images, channels, pixels = _extents(node)
-    if node.x.size == 0:
-        return Refusal("training_mode over an empty batch")
     if node.channels_last:
         geometry, by = Geometry(1, 1, 1, images * pixels, channels), "inner"
     else:
@@ -132,14 +134,14 @@ def _training(node: Node, target: Target) -> Lowered:
             running_average_kernel,
             (cdiv(channels, 1024),),
             writes=out,
-            old_ptr=node.inputs[i + 2],
+            old_ptr=node.inputs[i + 2] if i < 3 else None,
             new_ptr=new,
             y_ptr=out,
             n_channels=channels,
             MOMENTUM=node.attribute("momentum", DEFAULT_MOMENTUM),
             BLOCK=1024,
         )
-        for i, new in ((1, mean), (2, variance))
+        for i, new in enumerate((mean, variance, mean, variance), 1)
         if (out := node.output(i)) is not None
     )
     return (*calls, *averages)

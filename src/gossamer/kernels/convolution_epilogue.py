@@ -28,6 +28,9 @@ CONTRIB_ACTIVATIONS = {
     "Elu": ("elu", (1.0, 0.0)),
     "Softplus": ("softplus", (0.0, 0.0)),
     "Softsign": ("softsign", (0.0, 0.0)),
+    "Swish": ("silu", (1.0, 0.0)),
+    "SiLU": ("silu", (1.0, 0.0)),
+    "Gelu": ("gelu", (0.0, 0.0)),
 }
 """com.microsoft::FusedConv's activations, by ONNX names: kind, and the parameters that hold where none are given."""
 

@@ -32,10 +32,11 @@ class Activations:
 
     @staticmethod
     def of(shape: Sequence[int], channels_last: bool) -> Activations:
-        """The activations of a dense tensor N, C, spatial… or N, spatial…, C."""
+        """The activations of a dense tensor N, C, spatial… or N, spatial…, C, which are the same where there is one
+        pixel: strides are the latter's then, multiples of what channels are multiples of."""
         channels, spatial = (shape[-1], shape[1:-1]) if channels_last else (shape[1], shape[2:])
         depth, rows, columns = extents = triple(spatial, 1)
-        if channels_last:
+        if channels_last or prod(extents) == 1:
             column, channel = channels, 1
         else:
             column, channel = 1, depth * rows * columns

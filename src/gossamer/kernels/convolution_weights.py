@@ -37,7 +37,7 @@ def pack_filters_kernel(
     line = (k // n_outputs * n_channels + c) * n_outputs + k % n_outputs if TRANSPOSED else k * n_channels + c
     value = tl.load(w_ptr + line * source_taps + source, mask=mask & (source >= 0), other=0.0)
     if TF32:
-        value = round_to_tf32(value)
+        value = round_to_tf32(value, CUT=True)
     tl.store(packed_ptr + at, value, mask=at < size)
 
 

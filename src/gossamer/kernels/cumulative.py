@@ -25,12 +25,12 @@ from gossamer.kernels.reduction_geometry import (
 )
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
-from gossamer.program import Launch, Refusal, Target
+from gossamer.program import Buffer, Launch, Target
 
 
 @triton.jit
 def scan_kernel(
-    x_ptr, y_ptr, total_ptr, n_rows, n_inner, n_steps, chunk,
+    x_ptr, axis_ptr, y_ptr, total_ptr, n_rows, n_inner, n_steps, chunk, axis, rank,
     PRODUCT: tl.constexpr, EXCLUSIVE: tl.constexpr, REVERSE: tl.constexpr, TOTALS: tl.constexpr,
     TYPE: tl.constexpr, WIDE: tl.constexpr, BLOCK_PARTS: tl.constexpr,
     BLOCK_ROWS: tl.constexpr, BLOCK_STEPS: tl.constexpr, BLOCK_INNER: tl.constexpr,
@@ -38,8 +38,12 @@ def scan_kernel(
     """y[row, step, k] = sum (or product) of x[row, j, k] over j <= step; exclusive: j < step; reverse: from the end.
 
     TOTALS: only total[part, row, k], that of the part's steps, is written. Otherwise each part starts from the totals
-    of the parts before it, if there are several.
+    of the parts before it, if there are several. Nothing happens where axis_ptr holds another axis than `axis`.
     """
+    if axis_ptr is not None:
+        wanted = tl.load(axis_ptr)
+        if (wanted != axis) & (wanted != axis - rank):
+            return
     inner_blocks = tl.cdiv(n_inner, BLOCK_INNER)
     row = ((tl.program_id(0) // inner_blocks).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None, None]
     k = ((tl.program_id(0) % inner_blocks) * BLOCK_INNER + tl.arange(0, BLOCK_INNER))[None, None, :]
@@ -77,11 +81,19 @@ def scan_kernel(
 
 @lowers("CumSum", "CumProd")
 def lower_scan(node: Node, target: Target) -> Lowered:
-    """CumSum, opset 11 to 14, and CumProd, opset 26; floats in fp32 (fp64 in fp64), integers exact."""
+    """CumSum, opset 11 to 14, and CumProd, opset 26; floats in fp32 (fp64 in fp64), integers exact.
+
+    Where the axis is known only when the model runs there are launches for every axis, of which one set goes ahead.
+    """
     axis = node.constant(1)
-    if axis is None:
-        return Refusal("its axis is known only when the model runs")
-    geometry = geometry_of(runs_of(node.x.shape, (int(axis.reshape(())) % node.x.rank,)))
+    if axis is not None:
+        return _scans(node, int(axis.reshape(())) % max(1, node.x.rank), None, target)
+    return tuple(call for i in range(node.x.rank) for call in _scans(node, i, node.inputs[1], target))
+
+
+def _scans(node: Node, axis: int, wanted_axis: Buffer | None, target: Target) -> tuple[Launch, ...]:
+    """The launches that scan along `axis`, if that is what `wanted_axis` turns out to hold."""
+    geometry = geometry_of(runs_of(node.x.shape, (axis,)))
     assert geometry is not None
     tile = tile_for(geometry, node.x.itemsize, target)
     blocks = cdiv(geometry.steps, tile.steps)
@@ -96,12 +108,15 @@ def lower_scan(node: Node, target: Target) -> Lowered:
             writes=total if totals and total is not None else node.y,
             num_warps=warps_for(tile.elements, tile.programs(geometry) * parts, target),
             x_ptr=node.x,
+            axis_ptr=wanted_axis,
             y_ptr=None if totals else node.y,
             total_ptr=total,
             n_rows=geometry.rows,
             n_inner=geometry.inner,
             n_steps=geometry.steps,
             chunk=cdiv(blocks, parts) * tile.steps,
+            axis=None if wanted_axis is None else axis,
+            rank=None if wanted_axis is None else node.x.rank,
             PRODUCT=node.op_type == "CumProd",
             EXCLUSIVE=bool(node.attribute("exclusive", 0)),
             REVERSE=bool(node.attribute("reverse", 0)),

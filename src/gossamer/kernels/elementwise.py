@@ -290,7 +290,8 @@ def lower_expression(
 
 
 def _names(domain: str) -> Iterable[str]:
-    return (op_type for rule_domain, op_type in RULES if rule_domain == domain)
+    """The operators that have rules, but for Identity, which is a view of any type (`kernels/movement`)."""
+    return (op_type for rule_domain, op_type in RULES if rule_domain == domain and op_type != "Identity")
 
 
 @lowers(*_names("com.microsoft"), domain="com.microsoft")

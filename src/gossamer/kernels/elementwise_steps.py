@@ -29,6 +29,7 @@ from gossamer.kernels.elementwise_math import (
     sinh,
     square_root,
     tan,
+    with_sign_of,
 )
 
 
@@ -250,6 +251,8 @@ def bitwise(OP: tl.constexpr, a, b):
         r = fmod(a, b) if a.dtype.is_floating() else a % b
         if OP == "mod":
             r = tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+            if a.dtype.is_floating():
+                r = tl.where(r == 0.0, with_sign_of(tl.abs(r), b), r)
         return r
     else:
         tl.static_assert(False, "unknown step")

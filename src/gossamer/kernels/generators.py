@@ -30,13 +30,16 @@ def range_kernel(start_ptr, delta_ptr, y_ptr, size, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def one_hot_kernel(index_ptr, values_ptr, y_ptr, depth, inner, size, BLOCK: tl.constexpr):
-    """y[o, d, i] = values[1] where d = index[o, i] (+ depth where negative), else values[0]."""
+def one_hot_kernel(
+    index_ptr, values_ptr, y_ptr, depth, inner, size, FROM_END: tl.constexpr, BLOCK: tl.constexpr
+):  # fmt: skip
+    """y[o, d, i] = values[1] where d = index[o, i], else values[0]. FROM_END: negative indices count from the end."""
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = at < size
     d = at // inner % depth
     index = tl.load(index_ptr + at // (inner * depth) * inner + at % inner, mask=mask, other=0).to(tl.int64)
-    index = tl.where(index < 0, index + depth, index)
+    if FROM_END:
+        index = tl.where(index < 0, index + depth, index)
     off, on = tl.load(values_ptr), tl.load(values_ptr + 1)
     tl.store(y_ptr + at, tl.where(d == index, on, off), mask=mask)
 
@@ -122,7 +125,8 @@ def lower_range(node: Node, target: Target) -> Lowered:
 
 @lowers("OneHot")
 def lower_one_hot(node: Node, target: Target) -> Lowered:
-    """values[1] at the indices along a new axis, values[0] elsewhere (ONNX OneHot 9; negative indices since 11)."""
+    """values[1] at the indices along a new axis, values[0] elsewhere (ONNX OneHot 9; since 11 negative indices count
+    from the end, before they were out of range)."""
     indices, values, y = node.input(0), node.input(2), node.y
     assert indices is not None
     assert values is not None
@@ -143,6 +147,7 @@ def lower_one_hot(node: Node, target: Target) -> Lowered:
             depth=y.shape[axis],
             inner=math.prod(y.shape[axis + 1 :]),
             size=y.size,
+            FROM_END=node.version >= 11 and not indices.dtype.startswith("uint"),  # uint64 is read as int64
             BLOCK=block,
         ),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from gossamer.kernels.elementwise_math import divide, power
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import as_type, float_accumulator
@@ -33,7 +34,7 @@ def lrn_kernel(
         neighbour = as_type(tl.load(x_ptr + i + step * n_inner, inside, other=0.0), TYPE)
         total += neighbour * neighbour
     x = as_type(tl.load(x_ptr + i, i < n_elements, other=0.0), TYPE)
-    y = x * tl.exp2(tl.log2(total * (ALPHA / SIZE) + BIAS) * -BETA)
+    y = divide(x, power(total * (ALPHA / SIZE) + BIAS, BETA + tl.zeros_like(total)))
     tl.store(y_ptr + i, y.to(y_ptr.dtype.element_ty), i < n_elements)
 
 

@@ -72,17 +72,22 @@ def spread_of(x, mask, KIND: tl.constexpr):
 
 @triton.jit
 def scale_of(spread, n_steps, KIND: tl.constexpr, EPSILON: tl.constexpr):
-    """What deviations are multiplied by."""
-    if KIND == "l1":
-        return tl.where(spread == 0.0, 0.0, reciprocal(spread))
-    elif KIND == "l2":
-        return tl.where(spread == 0.0, 0.0, reciprocal(square_root(spread)))
+    """What deviations are multiplied by; or divided by, for norms: the reciprocal of a small one overflows."""
+    if KIND == "l1" or KIND == "l2":
+        norm = spread if KIND == "l1" else square_root(spread)
+        return tl.where(norm == 0.0, float("inf"), norm)
     else:
         variance = divide(spread, n_steps + tl.zeros_like(spread))
         if KIND == "mean_variance":
             return reciprocal(square_root(variance) + EPSILON)
         else:
             return reciprocal(square_root(variance + EPSILON))
+
+
+@triton.jit
+def normalized(x, scale, KIND: tl.constexpr):
+    """Deviations with a scale of `scale_of`."""
+    return divide(x, scale) if KIND == "l1" or KIND == "l2" else x * scale
 
 
 @triton.jit
@@ -97,6 +102,8 @@ def parameter_index(row, step, k, n_rows, n_steps, n_inner, groups, per_group, r
         return k, k < n_inner
     elif BY == "row":
         return row % groups, row < n_rows
+    elif BY == "element":
+        return row * n_steps + step, (row < n_rows) & (step < n_steps)
     else:
         tl.static_assert(BY == "group")
         return (row % groups) * per_group + (step // repeat) % per_group, (row < n_rows) & (step < n_steps)
@@ -147,7 +154,7 @@ def normalize_kernel(
         tl.store(scale_ptr + row * n_inner + k, scale.to(scale_ptr.dtype.element_ty), live)
     if variance_ptr is not None:
         tl.store(variance_ptr + row * n_inner + k, divide(spread, n_steps + tl.zeros_like(spread)), live)
-    y = activate(scaled(x * scale, gamma_ptr, beta_ptr, index, exists), ACTIVATION, 1.0, 0.0)
+    y = activate(scaled(normalized(x, scale, KIND), gamma_ptr, beta_ptr, index, exists), ACTIVATION, 1.0, 0.0)
     tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask)
 
 
@@ -247,7 +254,7 @@ def normalize_from_moments_kernel(
     mask = live & (step < n_steps)
     x = as_type(tl.load(x_ptr + offsets, mask, other=0.0), TYPE) - mean
     index, exists = parameter_index(row, step, k, n_rows, n_steps, n_inner, groups, per_group, repeat, BY)
-    y = activate(scaled(x * scale, gamma_ptr, beta_ptr, index, exists), ACTIVATION, 1.0, 0.0)
+    y = activate(scaled(normalized(x, scale, KIND), gamma_ptr, beta_ptr, index, exists), ACTIVATION, 1.0, 0.0)
     tl.store(y_ptr + offsets, y.to(y_ptr.dtype.element_ty), mask)
 
 
@@ -268,7 +275,7 @@ def normalize_calls(
     skip: Skip = NO_SKIP,
 ) -> tuple[Launch, ...]:
     """The launches that normalise `x` (+ skip) along the steps of `geometry` into `y`."""
-    if y.size == 0:
+    if y.size == 0 and not statistics.buffers():  # those of rows of nothing are NaN
         return ()
     tile = resident_tile(geometry, x.itemsize, target)
     if tile is None:

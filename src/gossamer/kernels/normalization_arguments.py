@@ -16,7 +16,8 @@ DEFAULT_EPSILON = 9.999999747378752e-06
 class Parameters:
     """Where gamma and beta come from.
 
-    by: `step`, `row` (row modulo groups), `inner`, or `group` (groups × per_group of them, each for `repeat` steps).
+    by: `step`, `row` (row modulo groups), `inner`, `group` (groups × per_group of them, each for `repeat` steps), or
+    `element` (one for each row and step).
     """
 
     gamma: Buffer | None = None
@@ -80,7 +81,7 @@ class Skip:
     by: str = "rows"
 
     def arguments(self, geometry: Geometry, parameters: Parameters) -> dict[str, Any]:
-        repeats = {"rows": geometry.steps, "image": geometry.rows // parameters.groups}
+        repeats = {"rows": max(1, geometry.steps), "image": max(1, geometry.rows // parameters.groups)}
         return {
             "skip_ptr": self.skip,
             "bias_ptr": self.bias,

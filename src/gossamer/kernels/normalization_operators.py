@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from math import prod
 
+from gossamer.kernels.copies import Strided, copy_strided
+from gossamer.kernels.movement import broadcast
 from gossamer.kernels.normalization import normalize_calls
 from gossamer.kernels.normalization_arguments import DEFAULT_EPSILON, Norm, Parameters, Skip, Statistics
 from gossamer.kernels.reduction_geometry import Geometry, geometry_of, runs_of
 from gossamer.kernels.registry import Lowered, lowers
+from gossamer.kernels.transpose import permute
 from gossamer.model.node import CHANNELS_LAST, FUSED, Node
-from gossamer.program import Buffer, Refusal, Target
+from gossamer.program import Buffer, Call, Refusal, Target
 
 MICROSOFT = "com.microsoft"
 
@@ -20,21 +23,49 @@ def _trailing_rows(node: Node) -> Geometry:
     return Geometry(prod(node.x.shape[:axis]), 1, 1, prod(node.x.shape[axis:]), 1)
 
 
-def _per_step(gamma: Buffer | None, beta: Buffer | None, steps: int) -> Parameters | Refusal:
-    """Parameters that run along the steps, as a whole or repeated; one alone may also be a single number."""
+def _parameters(
+    node: Node, gamma: Buffer | None, beta: Buffer | None, target: Target
+) -> tuple[Parameters, tuple[Call, ...]]:
+    """Parameters that broadcast to X, and what has to run before they can be used.
+
+    Those that have the normalised shape, or repeat along it, are read as they are; others are first expanded to it, or
+    to X's shape where they differ between rows.
+    """
+    axis = node.attribute("axis", -1) % node.x.rank
+    inner = node.x.shape[axis:]
     given = [buffer for buffer in (gamma, beta) if buffer is not None]
-    sizes = {buffer.size for buffer in given}
-    if sizes <= {steps}:
-        return Parameters(gamma, beta, "step")
-    if len(sizes) == 1 and all(_repeats(buffer, steps) for buffer in given):
-        return Parameters(gamma, beta, "group", 1, given[0].size, 1)
-    return Refusal(f"scale and bias have shapes {', '.join(str(buffer.shape) for buffer in given)}")
+    lengths = {_period(buffer, inner) for buffer in given}
+    if lengths <= {prod(inner)}:
+        return Parameters(gamma, beta, "step"), ()
+    if len(lengths) == 1 and None not in lengths:
+        return Parameters(gamma, beta, "group", 1, given[0].size, 1), ()
+    by_step = all(prod(buffer.shape[: -len(inner)]) == 1 for buffer in given)
+    shape = inner if by_step else node.x.shape
+    calls: list[Call] = []
+
+    def expanded(buffer: Buffer | None) -> Buffer | None:
+        if buffer is None or buffer.shape == shape:
+            return buffer
+        whole = node.temporary(shape, buffer.dtype)
+        calls.extend(copy_strided(shape, broadcast(buffer, shape), Strided(whole, whole.strides), target))
+        return whole
+
+    return Parameters(expanded(gamma), expanded(beta), "step" if by_step else "element"), tuple(calls)
 
 
-def _repeats(buffer: Buffer, steps: int) -> bool:
-    """Whether broadcasting the buffer means repeating it: no axis of extent 1 behind a longer one."""
-    lead = [extent for extent in buffer.shape if extent != 1]
-    return buffer.size > 0 and steps % buffer.size == 0 and buffer.shape[buffer.rank - len(lead) :] == tuple(lead)
+def _period(buffer: Buffer, inner: tuple[int, ...]) -> int | None:
+    """After how many steps of `inner` the buffer, broadcast to it, repeats; None where it does not do so as it is."""
+    shape = buffer.shape
+    while shape[:1] == (1,):
+        shape = shape[1:]
+    return buffer.size if len(shape) <= len(inner) and shape == inner[len(inner) - len(shape) :] else None
+
+
+def _normalize_trailing(node: Node, norm: Norm, beta: Buffer | None, statistics: Statistics, target: Target) -> Lowered:
+    parameters, before = _parameters(node, node.input(1), beta, target)
+    geometry = _trailing_rows(node)
+    calls = normalize_calls(node, node.x, node.y, geometry, norm, target, parameters=parameters, statistics=statistics)
+    return (*before, *calls)
 
 
 def _statistics(node: Node, mean: int | None, scale: int) -> Statistics:
@@ -48,13 +79,8 @@ def lower_layer_norm(node: Node, target: Target) -> Lowered:
 
     Ours has an optional scale, any float type for each input and output, and no statistics.
     """
-    geometry = _trailing_rows(node)
-    parameters = _per_step(node.input(1), node.input(2), geometry.steps)
-    if isinstance(parameters, Refusal):
-        return parameters
     norm = Norm("variance", node.attribute("epsilon", DEFAULT_EPSILON))
-    statistics = _statistics(node, 1, 2)
-    return normalize_calls(node, node.x, node.y, geometry, norm, target, parameters=parameters, statistics=statistics)
+    return _normalize_trailing(node, norm, node.input(2), _statistics(node, 1, 2), target)
 
 
 @lowers("RMSNormalization", since=23)
@@ -66,13 +92,8 @@ def lower_rms_norm(node: Node, target: Target) -> Lowered:
 
     Ours has an optional scale, and any float type for each input and output.
     """
-    geometry = _trailing_rows(node)
-    parameters = _per_step(node.input(1), None, geometry.steps)
-    if isinstance(parameters, Refusal):
-        return parameters
     norm = Norm("variance", node.attribute("epsilon", DEFAULT_EPSILON), centred=False)
-    statistics = _statistics(node, None, 1)
-    return normalize_calls(node, node.x, node.y, geometry, norm, target, parameters=parameters, statistics=statistics)
+    return _normalize_trailing(node, norm, None, _statistics(node, None, 1), target)
 
 
 @lowers("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", domain=MICROSOFT)
@@ -89,6 +110,8 @@ def lower_skip_layer_norm(node: Node, target: Target) -> Lowered:
     steps = node.x.shape[-1]
     assert skip is not None
     block = node.x.shape[-2:]
+    if simplified and node.output(1) is not None:
+        return Refusal("the norm without a mean has no output of means")
     if skip.shape[-2:] != block or skip.size not in (node.x.size, prod(block)):
         return Refusal(f"its skip input has shape {skip.shape}, the first {node.x.shape}")
     geometry = Geometry(prod(node.x.shape[:-1]), 1, 1, steps, 1)
@@ -164,8 +187,18 @@ def lower_lp_norm(node: Node, target: Target) -> Lowered:
 @lowers("MeanVarianceNormalization")
 def lower_mean_variance_norm(node: Node, target: Target) -> Lowered:
     """MeanVarianceNormalization-9 to 13: (x - mean) / (deviation + 1e-9) over `axes`."""
-    axes = tuple(axis % node.x.rank for axis in node.attribute("axes", (0, 2, 3)))
+    rank = node.x.rank
+    axes = {axis % rank for axis in node.attribute("axes", (0, 2, 3))} or set(range(rank))
+    norm = Norm("mean_variance", 1e-9)
     geometry = geometry_of(runs_of(node.x.shape, axes))
-    if geometry is None:
-        return Refusal(f"axes {axes} of a tensor of rank {node.x.rank} form more than two runs")
-    return normalize_calls(node, node.x, node.y, geometry, Norm("mean_variance", 1e-9), target)
+    if geometry is not None:
+        return normalize_calls(node, node.x, node.y, geometry, norm, target)
+    order = [*sorted(set(range(rank)) - axes), *sorted(axes)]  # more than two runs: rows are made of them first
+    shape = tuple(node.x.shape[axis] for axis in order)
+    rows = Geometry(prod(shape[: -len(axes)]), 1, 1, prod(shape[-len(axes) :]), 1)
+    x, y = node.temporary(shape, node.x.dtype), node.temporary(shape, node.x.dtype)
+    return (
+        *permute(node.x, x, order, target),
+        *normalize_calls(node, x, y, rows, norm, target),
+        *permute(y, node.y, [order.index(axis) for axis in range(rank)], target),
+    )

@@ -35,7 +35,8 @@ def pool_kernel(
     """y[p, c] = pool over taps t of x[p · steps - pads + t · gaps, c].
 
     x_strides: image, depth, row, column. ends: where the declared padding ends; taps beyond are never counted. Where
-    index_ptr is given, index is the place of the (first) maximum in the tensor of x in channels-first order.
+    index_ptr is given, index is the place of the (first) maximum in the tensor of x in channels-first order, -1 where a
+    window holds nothing but padding.
     """
     channel_blocks = tl.cdiv(n_channels, BLOCK_CHANNELS)
     first = tl.program_id(0) // channel_blocks
@@ -80,7 +81,8 @@ def pool_kernel(
     out = pixel.to(tl.int64) * n_channels + c
     tl.store(y_ptr + out, result.to(y_ptr.dtype.element_ty), live)
     if index_ptr is not None:
-        tl.store(index_ptr + out, image * index_strides[0] + c * index_strides[1] + index, live)
+        place = tl.where(index < 0, -1, image * index_strides[0] + c * index_strides[1] + index)
+        tl.store(index_ptr + out, place, live)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,9 @@ class Pool:
     @property
     def whole_image(self) -> bool:
         """Whether there is one window, which is the image."""
-        return self.window.kernel == self.x.extents == self.ends and self.y.pixels == 1 and not any(self.window.pads)
+        window, one = self.window, self.y.pixels == 1
+        dilated = any(taps > 1 and gap > 1 for taps, gap in zip(window.kernel, window.dilations, strict=True))
+        return one and not dilated and window.kernel == self.x.extents == self.ends and not any(window.pads)
 
 
 def pool_of(node: Node) -> Pool:
@@ -119,14 +123,15 @@ def pool_of(node: Node) -> Pool:
     begins, behind = _pads(node, reach, strides, x.extents)
     ends = triple([size + pad for size, pad in zip(x.extents, behind, strict=True)], 1)
     images = node.x.shape[0] * (1 if node.channels_last else x.channels)
-    return Pool(images, _planes(x), _planes(y), Window(kernel, strides, begins, gaps), ends)
+    if not node.channels_last:
+        x, y = _planes(x), _planes(y)
+    return Pool(images, x, y, Window(kernel, strides, begins, gaps), ends)
 
 
 def _planes(activations: Activations) -> Activations:
-    if activations.channels_last:
-        return activations
-    _, *within = activations.strides
-    return Activations(1, activations.extents, (activations.pixels, within[0], within[1], within[2]), 1)
+    """Each channel of an image as an image of its own."""
+    _, rows, columns = activations.extents
+    return Activations(1, activations.extents, (activations.pixels, rows * columns, columns, 1), 1)
 
 
 def _pads(node: Node, reach: Triple, strides: Triple, extents: Triple) -> tuple[Triple, Triple]:

@@ -197,10 +197,12 @@ def _lower(node: Node, target: Target, resizes: Mapping[int, AxisResize]) -> Low
     x, y = node.x, node.y
     if refusal := movable(x):
         return refusal
+    if not y.size:
+        return ()
     active = {axis: resize for axis, resize in resizes.items() if not resize.is_identity}
     if not active:
         return (View(x.name, y.name),)
-    if 0 in x.shape and y.size:
+    if 0 in x.shape:
         return Refusal("an empty axis cannot be enlarged")
     if any(resize.mode != "nearest" for resize in active.values()) and x.dtype not in TRITON_TYPES:
         return Refusal(f"elements of type {x.dtype} cannot be interpolated")

@@ -196,9 +196,13 @@ def _in_parts(
 
 
 def _softmax_geometry(node: Node) -> Geometry:
-    """Up to opset 12 the axes from `axis` on are one, since 13 only `axis` counts."""
+    """Up to opset 12 the axes from `axis` on are one, since 13 only `axis` counts.
+
+    Before opset 11 `axis` may be the rank, and is by default where that is 1: rows then have one element.
+    """
     shape = node.x.shape or (1,)
-    axis = node.attribute("axis", 1 if node.version < 13 else -1) % len(shape)
+    axis = node.attribute("axis", 1 if node.version < 13 else -1)
+    axis += len(shape) if axis < 0 else 0
     axes = (axis,) if node.version >= 13 else tuple(range(axis, len(shape)))
     geometry = geometry_of(runs_of(shape, axes))
     assert geometry is not None

@@ -25,11 +25,15 @@ def multiplies_in_tf32(dtype: str, target: Target) -> bool:
 
 
 @triton.jit
-def round_to_tf32(x):
-    """x plus half a unit in its 10th bit of mantissa, so that cutting rounds to nearest; NaN stays NaN."""
+def round_to_tf32(x, CUT: tl.constexpr = False):
+    """x plus half a unit in its 10th bit of mantissa, so that cutting rounds to nearest; NaN stays NaN.
+
+    CUT: do that too. Infinity is NaN in between, so that it cannot be done later.
+    """
     bits = x.to(tl.int32, bitcast=True)
     is_number = x == x  # noqa: PLR0124  # false for NaN alone
-    return tl.where(is_number, bits + 4096, bits).to(tl.float32, bitcast=True)
+    rounded = (bits + 4096) & -8192 if CUT else bits + 4096
+    return tl.where(is_number, rounded, bits).to(tl.float32, bitcast=True)
 
 
 def rounded_to_tf32(array: np.ndarray) -> np.ndarray:

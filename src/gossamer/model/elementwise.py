@@ -150,14 +150,16 @@ def _clip(c: _Context) -> tuple[int, ...]:
     """min(max(x, low), high), in this order: where low > high the result is high. Bounds are attributes before opset
     11.
 
-    An absent bound does not bound, as in ONNX's function body; in onnxruntime it is the type's largest number, and ∞
-    becomes that.
+    An absent bound is the lowest or the largest number, of the type itself since opset 11, of float32 before: ∞ becomes
+    that. So says the operator's text, and does onnxruntime; ONNX's function body leaves ∞ as it is.
     """
     x, dtype = c.operand(0), c.dtype()
+    bounds: list[Number | None]
     if c.operator.version < 11:
-        bounds: list[Number | None] = [c.operator.attribute(name, None) for name in ("min", "max")]
+        bounds = [c.number(name, default) for name, default in zip(("min", "max"), _RANGES["float32"], strict=True)]
     else:
-        bounds = [c.operator.scalar(index) if c.has(index) else None for index in (1, 2)]
+        ends = _RANGES.get(dtype, (None, None))  # integers have nothing beyond theirs
+        bounds = [c.operator.scalar(index) if c.has(index) else end for index, end in zip((1, 2), ends, strict=True)]
     low, high = bounds
     if low is not None and high is not None and is_float(dtype) and dtype != "float64":
         return (c.step("clip", x, parameters=(low, high)),)
@@ -168,6 +170,14 @@ def _clip(c: _Context) -> tuple[int, ...]:
             x = c.step(op, x, c.input(index))
     return (x,)
 
+
+_RANGES: Mapping[str, tuple[Number, Number]] = {
+    "float16": (-65504.0, 65504.0),
+    "bfloat16": (-3.3895313892515355e38, 3.3895313892515355e38),
+    "float32": (-3.4028234663852886e38, 3.4028234663852886e38),
+    "float64": (-1.7976931348623157e308, 1.7976931348623157e308),
+}
+"""The lowest and the largest finite number of each type of float."""
 
 _INTEGER_POWERS: Mapping[Number, str] = {1: "", 2: "square", 3: "cube"}
 _FLOAT_POWERS: Mapping[Number, str] = {**_INTEGER_POWERS, -1: "reciprocal", 0.5: "sqrt"}
@@ -218,11 +228,32 @@ def _cast(c: _Context) -> tuple[int, ...]:
 
 
 def _shrink(c: _Context) -> tuple[int, ...]:
-    parameters = c.number("lambd", 0.5), c.number("bias", 0.0)
+    """x + bias below -lambd, x - bias above lambd, else 0. In float64, integers of 64 bits would be rounded."""
+    lambd, bias = c.number("lambd", 0.5), c.number("bias", 0.0)
     if is_float(c.dtype()):
-        return (c.step("shrink", c.operand(0), parameters=parameters),)
+        return (c.step("shrink", c.operand(0), parameters=(lambd, bias)),)
+    limits = np.iinfo(c.dtype())
+    if bias.is_integer() and limits.min <= bias <= limits.max and 0 <= lambd <= limits.max // 2:
+        return (_shrink_integer(c, int(lambd), int(bias)),)
     x = c.cast(c.operand(0), c.dtype(), "float64")
-    return (c.cast(c.step("shrink", x, parameters=parameters), "float64", c.dtype()),)
+    return (c.cast(c.step("shrink", x, parameters=(lambd, bias)), "float64", c.dtype()),)
+
+
+def _shrink_integer(c: _Context, lambd: int, bias: int) -> int:
+    """lambd ≥ 0, cut to an integer, which makes no difference to integers."""
+    x, dtype = c.operand(0), c.dtype()
+    shift = c.constant(bias, dtype)
+    inside = c.step("where", c.step("less", c.constant(lambd, dtype), x), c.step("sub", x, shift), c.constant(0, dtype))
+    if dtype.startswith("u"):
+        return inside
+    return c.step("where", c.step("less", x, c.constant(-lambd, dtype)), c.step("add", x, shift), inside)
+
+
+def _erf(c: _Context) -> tuple[int, ...]:
+    """Of integers, which ONNX allows: cut towards zero, so 0 up to 5, and ±1 where float64 can hold no more than one."""
+    if is_float(c.dtype()):
+        return (c.step("erf", c.operand(0)),)
+    return (c.cast(c.step("erf", c.cast(c.operand(0), c.dtype(), "float64")), "float64", c.dtype()),)
 
 
 def _is_inf(c: _Context) -> tuple[int, ...]:
@@ -262,7 +293,7 @@ _UNARY = {
     },
     **{
         name: name.lower()
-        for name in ("Erf", "Exp", "Floor", "Log", "Mish", "Neg", "Not", "Reciprocal", "Round", "Sigmoid")
+        for name in ("Exp", "Floor", "Log", "Mish", "Neg", "Not", "Reciprocal", "Round", "Sigmoid")
     },
     **{name: name.lower() for name in ("Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh")},
     "BitwiseNot": "bitwise_not",
@@ -303,6 +334,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "BitShift"): _bit_shift,
     ("", "Cast"): _cast,
     ("", "CastLike"): _cast,
+    ("", "Erf"): _erf,
     ("", "Shrink"): _shrink,
     ("", "IsInf"): _is_inf,
     ("", "Identity"): _identity,

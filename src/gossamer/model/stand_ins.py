@@ -9,7 +9,7 @@ compute: `Identity` for a softmax with a bias, `Conv` for a fused convolution.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import TypeAlias
 
@@ -108,8 +108,7 @@ def _pool(node: ir.Node) -> Sequence[StandIn] | None:
     mode = node.attributes.get("auto_pad")
     if mode is None or mode.as_string() != "VALID":
         return None
-    kept = [value for name, value in node.attributes.items() if name != "ceil_mode"]
-    return (StandIn(node.op_type, node.inputs, node.outputs, kept),)
+    return (StandIn(node.op_type, node.inputs, node.outputs, _except(node, {"ceil_mode"})),)
 
 
 def _skip_norm(node: ir.Node) -> Sequence[StandIn]:
@@ -147,18 +146,51 @@ def _skip_group_norm(node: ir.Node) -> Sequence[StandIn]:
 
 
 def _nhwc_conv(node: ir.Node, *, filters_last: bool) -> Sequence[StandIn]:
-    """Conv over N, H, W, C. filters_last: filters have their channels last too."""
-    name = node.outputs[0].name
-    first, last = ir.AttrInt64s("perm", (0, 3, 1, 2)), ir.AttrInt64s("perm", (0, 2, 3, 1))
+    """Conv over N, spatial…, C. filters_last: filters have their channels last too."""
+    name, x = node.outputs[0].name, node.inputs[0]
+    rank = 4 if x is None or x.shape is None else x.shape.rank()
+    first = ir.AttrInt64s("perm", (0, rank - 1, *range(1, rank - 1)))
+    last = ir.AttrInt64s("perm", (0, *range(2, rank), 1))
     filters: Operand = f"{name}/filters" if filters_last else node.inputs[1]
     kept = [value for attribute, value in node.attributes.items() if not attribute.startswith("activation")]
     steps = [StandIn("Transpose", node.inputs[1:2], (filters,), (first,))] if filters_last else []
     return (
         *steps,
-        StandIn("Transpose", node.inputs[:1], (f"{name}/x",), (first,)),
+        StandIn("Transpose", (x,), (f"{name}/x",), (first,)),
         StandIn("Conv", (f"{name}/x", filters), (f"{name}/y",), kept),
         StandIn("Transpose", (f"{name}/y",), node.outputs, (last,)),
     )
+
+
+def _conv_transpose(node: ir.Node) -> Sequence[StandIn] | None:
+    """The extents that its text says, which inference forgets in two cases.
+
+    `output_shape`: it stops halfway where that is less than what went in, so it sees a single pixel go in. `auto_pad`
+    SAME_…: extents are those of the input times the strides, as with a filter of the strides' size and no padding.
+    """
+    ignored = {"activation", "activation_params"}
+    if "output_shape" in node.attributes:
+        pixel: Operand = f"{node.outputs[0].name}/pixel"
+        first = [StandIn("GlobalAveragePool", node.inputs[:1], (pixel,))]
+        return (*first, StandIn("ConvTranspose", (pixel, *node.inputs[1:3]), node.outputs, _except(node, ignored)))
+    mode = node.attributes.get("auto_pad")
+    if mode is None or not mode.as_string().startswith("SAME"):
+        return (StandIn("ConvTranspose", node.inputs[:3], node.outputs, _except(node, ignored)),)
+    strides, weight = node.attributes.get("strides"), node.inputs[1]
+    if strides is not None:
+        taps = strides.as_ints()
+    elif weight is not None and weight.shape is not None:
+        taps = (1,) * (weight.shape.rank() - 2)
+    else:
+        return None
+    kept = _except(node, ignored | {"kernel_shape", "dilations", "output_padding", "auto_pad"})
+    kept.append(ir.AttrInt64s("kernel_shape", taps))
+    return (StandIn("ConvTranspose", node.inputs[:3], node.outputs, kept),)
+
+
+def _except(node: ir.Node, ignored: Collection[str]) -> list[ir.Attr]:
+    """The node's attributes but for some."""
+    return [value for name, value in node.attributes.items() if name not in ignored]
 
 
 def _flag(node: ir.Node, name: str) -> bool:
@@ -168,11 +200,12 @@ def _flag(node: ir.Node, name: str) -> bool:
 
 _RULES: Mapping[tuple[str, str], _Rule] = {
     (FUSED, "FusedConv"): _without_activation("Conv"),
-    (FUSED, "FusedConvTranspose"): _without_activation("ConvTranspose"),
+    (FUSED, "FusedConvTranspose"): _conv_transpose,
     ("", "SimplifiedLayerNormalization"): _rms_norm,
     ("", "Squeeze"): _with_axes,
     ("", "Unsqueeze"): _with_axes,
     ("", "AveragePool"): _pool,
+    ("", "ConvTranspose"): _conv_transpose,
     ("", "LpPool"): _pool,
     ("", "MaxPool"): _pool,
     ("", "MaxUnpool"): _max_unpool,

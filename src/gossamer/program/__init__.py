@@ -7,6 +7,7 @@ from gossamer.program.calls import (
     Argument,
     Call,
     Copy,
+    CudnnCall,
     Fill,
     HostCall,
     Kernel,
@@ -16,6 +17,7 @@ from gossamer.program.calls import (
     Refusal,
     Scalar,
     TensorMap,
+    Unavailable,
     View,
 )
 from gossamer.program.memory import Arena, Host, Location, MemoryPlan, Weight, plan_memory
@@ -29,6 +31,7 @@ __all__ = [
     "Buffer",
     "Call",
     "Copy",
+    "CudnnCall",
     "Fill",
     "Host",
     "HostCall",
@@ -43,6 +46,7 @@ __all__ = [
     "Scalar",
     "Target",
     "TensorMap",
+    "Unavailable",
     "View",
     "Weight",
     "dtype_of",

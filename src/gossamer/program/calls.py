@@ -101,6 +101,40 @@ class HostCall:
 
 
 @dataclass(frozen=True, slots=True)
+class CudnnCall:
+    """One execution by cuDNN.
+
+    routine: `graph`, or what of cuDNN's other API does it, by the names of `gossamer.cudnn.routines`. description: all
+    that it is made from besides memory, as JSON with sorted keys: of a graph, its structure. plan: of a graph, the
+    serialised execution plan. arguments: role → memory; the roles of a graph are its tensors' names.
+    """
+
+    routine: str
+    description: str
+    arguments: tuple[tuple[str, Pointer], ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    plan: bytes = b""
+    flops: int = 0
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """A node that has to run through cuDNN, which cannot be used: running it raises CudnnUnavailable.
+
+    op: the ONNX operator. reason, tried: of the error.
+    """
+
+    op: str
+    reason: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    tried: tuple[str, ...] = ()
+    origin: Origin = Origin()
+
+
+@dataclass(frozen=True, slots=True)
 class Copy:
     """`nbytes` bytes of `source` from `source_offset` on become those of `out` from `out_offset` on."""
 
@@ -158,7 +192,7 @@ class View:
         return (self.out,)
 
 
-Call: TypeAlias = Launch | HostCall | Copy | Fill | View
+Call: TypeAlias = Launch | CudnnCall | HostCall | Copy | Fill | View | Unavailable
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from gossamer.program.buffers import Buffer
-from gossamer.program.calls import Argument, Call, Copy, Fill, HostCall, Kernel, Launch, Pointer, TensorMap, View
+from gossamer.program.calls import (
+    Argument,
+    Call,
+    Copy,
+    CudnnCall,
+    Fill,
+    HostCall,
+    Kernel,
+    Launch,
+    Pointer,
+    TensorMap,
+    Unavailable,
+    View,
+)
 from gossamer.program.memory import Arena, Location, Weight
 from gossamer.program.target import Target
 
@@ -66,6 +79,11 @@ class Program:
                 arguments = ", ".join(_argument(argument) for argument in call.arguments)
                 grid = "×".join(map(str, call.grid))
                 what = f"{call.kernel.name}<{constants}>[{grid}]({arguments})"
+            case CudnnCall():
+                arguments = ", ".join(f"{role}={_argument(pointer)}" for role, pointer in call.arguments)
+                what = f"cudnn.{call.routine}({arguments})  {len(call.plan)} bytes of plan"
+            case Unavailable():
+                what = f"nothing: {call.op} requires cuDNN, but {call.reason}"
             case HostCall():
                 what = f"host({', '.join(call.reads)})  {len(call.model)} bytes of model"
             case Copy():

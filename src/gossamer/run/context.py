@@ -4,28 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from gossamer.errors import CudnnUnavailable
 from gossamer.program import (
     ARENA_ALIGNMENT,
     Arena,
-    Call,
     Copy,
+    CudnnCall,
     Fill,
     HostCall,
     Kernel,
     Launch,
     Program,
+    Unavailable,
     View,
     Weight,
     dtype_of,
 )
 from gossamer.run import driver
+from gossamer.run.cudnn import CudnnStep, CudnnSteps
 from gossamer.run.device_tensor import DeviceTensor, Tensor
 from gossamer.run.host import HostRunner
 from gossamer.run.launching import LoadedKernel, PreparedLaunch
+
+Step: TypeAlias = PreparedLaunch | CudnnStep | Copy | Fill
+"""What a stream does without the host's help."""
 
 MOST_STAGED = 32 << 20
 """Bytes of one input that pass through pinned memory."""
@@ -44,11 +50,16 @@ class Shared(Protocol):
 
 @dataclass(slots=True)
 class Segment:
-    """Steps between two HostCalls. graph: the instantiated CUDA graph once it was captured."""
+    """Steps, and the call that ends them because the host takes part in it. graph: the instantiated CUDA graph once it
+    was captured."""
 
-    steps: list[PreparedLaunch | Copy | Fill]
-    host_call: HostCall | None
+    steps: list[Step]
+    end: HostCall | Unavailable | None = None
     graph: Any = None
+
+    def may_be_captured(self, runs: int) -> bool:
+        """cuDNN loads kernels and makes workspaces while it runs for the first time, which no capture allows."""
+        return bool(self.steps) and (runs > 1 or not any(isinstance(step, CudnnStep) for step in self.steps))
 
 
 @dataclass(slots=True)
@@ -75,6 +86,7 @@ class ExecutionContext:
     """The stream on which unfinished work uses this context, or None."""
     prepared: dict[int, Prepared] = field(default_factory=dict)
     host_arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    cudnn: CudnnSteps | None = None
 
     @classmethod
     def create(cls, shared: Shared) -> ExecutionContext:
@@ -86,6 +98,8 @@ class ExecutionContext:
     def close(self) -> None:
         driver.call("cuStreamSynchronize", self.stream, doing="closing a context")
         self._forget()
+        if self.cudnn:
+            self.cudnn.close()
         for memory in (self.arena, self.scratch, self.staging):
             if memory:
                 memory.close()
@@ -95,20 +109,23 @@ class ExecutionContext:
     def _forget(self) -> None:
         """Drops what was prepared: its addresses are about to change."""
         for prepared in self.prepared.values():
-            self._drop_graphs(prepared)
+            self._release(prepared)
         self.prepared.clear()
 
     def drop(self, program: Program) -> None:
         """Drops what was prepared for a Program that will not run again."""
         prepared = self.prepared.pop(id(program), None)
         if prepared:
-            self._drop_graphs(prepared)
+            self._release(prepared)
 
     @staticmethod
-    def _drop_graphs(prepared: Prepared) -> None:
+    def _release(prepared: Prepared) -> None:
         for segment in prepared.segments:
             if segment.graph is not None:
                 driver.call("cuGraphExecDestroy", segment.graph, doing="dropping a CUDA graph")
+            for step in segment.steps:
+                if isinstance(step, CudnnStep):
+                    step.close()
 
     def prepare(self, program: Program) -> Prepared:
         """The Program made ready for this context's arena, which grows if it must."""
@@ -131,22 +148,26 @@ class ExecutionContext:
         self.arena = driver.allocate(nbytes, device.ordinal, ledger=ledger, doing=doing)
 
     def _segments(self, program: Program) -> list[Segment]:
-        segments = [Segment([], None)]
+        segments = [Segment([])]
         scratch = self._scratch_for(program)
         for call in program.calls:
-            step = self._step(program, call, scratch)
-            if isinstance(step, HostCall):
-                segments[-1].host_call = step
-                segments.append(Segment([], None))
-            elif step is not None:
-                segments[-1].steps.append(step)
+            if isinstance(call, HostCall | Unavailable):
+                segments[-1].end = call
+                segments.append(Segment([]))
+            elif not isinstance(call, View):
+                segments[-1].steps.append(self._step(program, call, scratch))
         return segments
 
-    def _step(self, program: Program, call: Call, scratch: int) -> PreparedLaunch | Copy | Fill | HostCall | None:
+    def _step(self, program: Program, call: Launch | CudnnCall | Copy | Fill, scratch: int) -> Step:
+        def address_of(name: str) -> int:
+            return self.address(program, name)
+
         if isinstance(call, Launch):
-            kernel = self.shared.kernel(call.kernel)
-            return PreparedLaunch(call, kernel, lambda name: self.address(program, name), scratch)
-        return None if isinstance(call, View) else call
+            return PreparedLaunch(call, self.shared.kernel(call.kernel), address_of, scratch)
+        if isinstance(call, CudnnCall):
+            self.cudnn = self.cudnn or CudnnSteps(self.shared.device.ordinal, self.shared.ledger)
+            return self.cudnn.prepare(call, address_of)
+        return call
 
     def _scratch_for(self, program: Program) -> int:
         """Triton's global scratch, big enough for every launch: launches on one stream never overlap."""
@@ -187,21 +208,24 @@ class ExecutionContext:
         """Enqueues the whole Program. graphs: replay CUDA graphs, capturing them if there are none yet."""
         prepared.runs += 1
         for segment in prepared.segments:
-            if graphs and segment.steps:
+            if graphs and segment.may_be_captured(prepared.runs):
                 if segment.graph is None:
                     segment.graph = self._capture(prepared.program, segment)
                 driver.call("cuGraphLaunch", segment.graph, stream, doing="launching a CUDA graph")
             else:
                 self._enqueue(prepared.program, segment, stream)
-            if segment.host_call:
-                self._run_on_host(prepared.program, segment.host_call, stream)
+            match segment.end:
+                case HostCall() as call:
+                    self._run_on_host(prepared.program, call, stream)
+                case Unavailable() as call:
+                    raise CudnnUnavailable(call.op, call.origin.name, call.reason, call.tried)
 
     def _enqueue(self, program: Program, segment: Segment, stream: Any) -> None:
         for step in segment.steps:
             self.enqueue_step(program, step, stream)
 
-    def enqueue_step(self, program: Program, step: PreparedLaunch | Copy | Fill, stream: Any) -> None:
-        if isinstance(step, PreparedLaunch):
+    def enqueue_step(self, program: Program, step: Step, stream: Any) -> None:
+        if isinstance(step, PreparedLaunch | CudnnStep):
             step.enqueue(stream)
             return
         target = self.address(program, step.out)

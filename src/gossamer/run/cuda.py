@@ -15,10 +15,10 @@ from gossamer.errors import InvalidArgument
 from gossamer.program import Call, Copy, Fill, Host, Kernel, Program, Target, dtype_of
 from gossamer.program.cubin import Cubin
 from gossamer.run import driver
-from gossamer.run.context import ExecutionContext, Prepared
+from gossamer.run.context import ExecutionContext, Prepared, Step
 from gossamer.run.device_tensor import DeviceTensor, Tensor, check_bound, owned_tensor
 from gossamer.run.host import HostRunner
-from gossamer.run.launching import LoadedKernel, PreparedLaunch, load_kernel
+from gossamer.run.launching import LoadedKernel, load_kernel
 
 Compile: TypeAlias = Callable[[Iterable[Kernel], Target], Mapping[Kernel, Cubin]]
 """Machine code for kernels: `build.compilation.compile_kernels`, or a lookup in a compiled file."""
@@ -215,12 +215,12 @@ class CudaExecutor:
             context.execute(prepared, context.stream, graphs=False)
             steps = [step for segment in prepared.segments for step in segment.steps]
 
-            def seconds_of(step: PreparedLaunch | Copy | Fill) -> float:
+            def seconds_of(step: Step) -> float:
                 return _timed(lambda: context.enqueue_step(program, step, context.stream), context.stream)
 
             rounds = [[seconds_of(step) for step in steps] for _ in range(repeats)]
             medians = map(statistics.median, zip(*rounds, strict=True))
-            calls = (step.launch if isinstance(step, PreparedLaunch) else step for step in steps)
+            calls = (step if isinstance(step, Copy | Fill) else step.call for step in steps)
             return list(zip(calls, medians, strict=True))
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.diagnostics import advance, stage
-from gossamer.errors import Fail
+from gossamer.errors import CudnnUnavailable, Fail
 from gossamer.program import (
     ARENA_ALIGNMENT,
     Arena,
@@ -29,12 +29,14 @@ from gossamer.program import (
     Buffer,
     Call,
     Copy,
+    CudnnCall,
     Fill,
     HostCall,
     Launch,
     Pointer,
     Program,
     TensorMap,
+    Unavailable,
     View,
     Weight,
     dtype_of,
@@ -106,6 +108,10 @@ class InterpreterExecutor:
                 memory.bytes_of(call.out)[call.out_offset :][: call.nbytes] = source
             case Fill():
                 memory.bytes_of(call.out)[:] = call.byte
+            case Unavailable():
+                raise CudnnUnavailable(call.op, call.origin.name, call.reason, call.tried)
+            case CudnnCall():
+                raise Fail(f"{call.origin} was placed on cuDNN, which needs a GPU, for the interpreter")
             case View():
                 pass
 
@@ -258,6 +264,7 @@ def _triton() -> tuple[Any, Any]:
         """The interpreter's operations, for one launch.
 
         Left out is the check for integer overflow: it triples integer operations, and asserts only in debug mode.
+        Conversions to bf16 round to the nearest, as a GPU's do; Triton's own cut fp32 off, and take fp64 for integers.
         """
 
         def __init__(self, touched: Spans, written: Spans) -> None:
@@ -273,6 +280,13 @@ def _triton() -> tuple[Any, Any]:
 
         def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *_: Any) -> None:
             self._written.store(ptrs.data, value.data, mask.data)
+
+        def cast_impl(self, src: Any, dst_type: Any) -> Any:
+            bf16 = interpreter.tl.bfloat16
+            if dst_type.scalar != bf16 or src.dtype.scalar == bf16:
+                return super().cast_impl(src, dst_type)
+            rounded = src.data.astype(np.float32).astype(dtype_of("bfloat16"))
+            return interpreter.TensorHandle(rounded.view(np.uint16), bf16)
 
         def create_erf(self, arg: Any) -> Any:
             if arg.data.dtype != np.float32:

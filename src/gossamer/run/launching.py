@@ -60,23 +60,23 @@ def load_kernel(cubin: Cubin) -> LoadedKernel:
 class PreparedLaunch:
     """One launch with its parameters packed. `enqueue` puts it on a stream."""
 
-    __slots__ = ("_call", "_keep", "_shape", "launch")
+    __slots__ = ("_keep", "_packed", "_shape", "call")
 
     def __init__(self, launch: Launch, kernel: LoadedKernel, address_of: AddressOf, scratch: int) -> None:
-        self.launch = launch
+        self.call = launch
         parameters = list(_parameters(launch, kernel.cubin, address_of))
         parameters += [np.uint64(scratch), np.uint64(0)]  # Triton's hidden ones: global scratch, profiler scratch
         addresses, self._keep = _packed(parameters)
         cubin = kernel.cubin
         self._shape = (*launch.grid, 32 * cubin.num_warps, 1, 1, cubin.shared_bytes)
-        self._call = (kernel.function, int(addresses.ctypes.data))
+        self._packed = (kernel.function, int(addresses.ctypes.data))
         self._keep.append(addresses)
 
     def enqueue(self, stream: Any) -> None:
-        function, parameters = self._call
-        name = "cuLaunchCooperativeKernel" if self.launch.kernel.cooperative else "cuLaunchKernel"
-        extra = () if self.launch.kernel.cooperative else (0,)
-        driver.call(name, function, *self._shape, stream, parameters, *extra, doing=f"launching {self.launch.origin}")
+        function, parameters = self._packed
+        name = "cuLaunchCooperativeKernel" if self.call.kernel.cooperative else "cuLaunchKernel"
+        extra = () if self.call.kernel.cooperative else (0,)
+        driver.call(name, function, *self._shape, stream, parameters, *extra, doing=f"launching {self.call.origin}")
 
 
 def _packed(parameters: list[Any]) -> tuple[np.ndarray, list[Any]]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gossamer.errors import InvalidArgument
-from gossamer.program import Call, Program, dtype_of
+from gossamer.errors import CudnnUnavailable, InvalidArgument
+from gossamer.program import Call, Program, Unavailable, dtype_of
 
 
 @dataclass(slots=True)
@@ -18,8 +18,12 @@ class NullExecutor:
     programs: list[Program] = field(default_factory=list)
 
     def run(self, program: Program, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Zeros. Raises InvalidArgument where an output's shape depends on data, which only running would tell."""
+        """Zeros. Raises InvalidArgument where an output's shape depends on data, which only running would tell, and
+        CudnnUnavailable where a node needs a cuDNN that cannot be used."""
         self.programs.append(program)
+        for call in program.calls:
+            if isinstance(call, Unavailable):
+                raise CudnnUnavailable(call.op, call.origin.name, call.reason, call.tried)
         unknown = [name for name in program.outputs if program.buffers[name].dynamic]
         if unknown:
             raise InvalidArgument(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gossamer.program import Call, HostCall, Launch, Program
+from gossamer.program import Call, CudnnCall, HostCall, Launch, Program
 
 
 def profile_text(program: Program, timings: Iterable[tuple[Call, float]]) -> str:
@@ -24,7 +24,7 @@ def _figures(program: Program, call: Call, seconds: float) -> str:
     if program.target.interpreted:  # how fast an interpreter is says nothing about anything else
         return figures
     nbytes = sum(program.buffers[name].nbytes for name in (*call.reads, *call.writes))
-    flops = call.flops if isinstance(call, Launch) else 0
+    flops = call.flops if isinstance(call, Launch | CudnnCall) else 0
     per_second = 1 / max(seconds, 1e-9)
     arithmetic = f"{flops * per_second / 1e12:7.2f} TFLOP/s" if flops else " " * 15
     return f"{figures} {nbytes * per_second / 1e9:8.1f} GB/s {arithmetic}"
@@ -33,4 +33,6 @@ def _figures(program: Program, call: Call, seconds: float) -> str:
 def _what(call: Call) -> str:
     if isinstance(call, Launch):
         return f"{call.kernel.function}[{'×'.join(map(str, call.grid))}]"
+    if isinstance(call, CudnnCall):
+        return f"cudnn.{call.routine}"
     return "host" if isinstance(call, HostCall) else type(call).__name__.lower()

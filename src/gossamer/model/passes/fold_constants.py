@@ -197,7 +197,7 @@ def _broadcast_size(shapes: Iterable[tuple[int, ...]]) -> int:
 def _run(
     node: ir.Node, kernel: onnx.reference.op_run.OpRun, inputs: Sequence[np.ndarray | None]
 ) -> dict[ir.Value, np.ndarray]:
-    """The node's outputs; nothing, and a warning, where onnx.reference fails or makes another type of them."""
+    """The node's outputs; nothing, and a word at INFO, where onnx.reference fails or makes another type of them."""
     try:
         outputs = kernel.run(*inputs)  # type: ignore[no-untyped-call]
     except Exception as error:  # its kernels raise whatever NumPy does
@@ -216,7 +216,7 @@ def _run(
 def _fail(node: ir.Node, reason: str) -> dict[ir.Value, np.ndarray]:
     """Leave the node alone, and remember that, so that it is said once."""
     node.meta[_FAILED] = True
-    _logger.warning("%s is not folded: %s", describe(node), reason)
+    _logger.info("%s is not folded: %s", describe(node), reason)
     return {}
 
 

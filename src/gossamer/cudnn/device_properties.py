@@ -1,0 +1,191 @@
+"""What cuDNN has to know about a device to plan for it: read off one, or shipped, so that none has to be there.
+
+    DeviceProperties.from_device(0)           # this machine's, needs a driver
+    DeviceProperties.named("h100-sxm")        # shipped with Gossamer; "sm_90" is the one that stands for its kind
+    DeviceProperties.from_json(path.read_bytes())
+
+cuDNN keeps them as a JSON object. Its keys grow from version to version, and unknown ones are ignored: the shipped ones
+have every key that a version from 9.8 on asks for. A plan is only restored on a device with the same architecture and
+number of multiprocessors; the other values serve heuristics and limits.
+
+Source: cudnn_graph.h, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR (since cuDNN 9.8).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gossamer.cudnn import handles, prerequisites
+from gossamer.cudnn.descriptors import Attribute, Descriptor, Kind, Type
+from gossamer.cudnn.versions import require_device_properties
+from gossamer.errors import CudnnError, InvalidArgument, NotFound
+
+__all__ = ["KEYS", "DeviceProperties", "Shipped"]
+
+_SHIPPED = Path(__file__).with_name("devices")
+
+KEYS = frozenset(
+    (
+        *("deviceName", "deviceVer", "driverVer", "cudaDeviceId", "pciDeviceId", "isTccDriver", "supportCoopLaunch"),
+        *("multiProcessorCount", "warpSize", "maxThreadsPerBlock", "maxThreadsPerSM", "maxCtasPerSM", "maxBlockSize"),
+        *("maxGridSize", "regsPerBlock", "maxRegistersPerSM", "maxSharedMemoryPerBlock"),
+        *("maxSharedMemoryPerBlockOptin", "reservedSharedMemoryPerBlock", "l2CacheSize", "totalGlobalMem"),
+        *("memoryBusWidth", "smClockRateKHz", "memClockRateKHz"),
+    )
+)
+"""Every key that some cuDNN from 9.8 to 9.28 asks for. (9.8 does without deviceName and maxThreadsPerBlock, 9.19
+without memoryBusWidth.)"""
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """Properties that come with Gossamer. measured: read off a device, instead of from published figures; source: which."""
+
+    name: str
+    architecture: str
+    represents_architecture: bool
+    measured: bool
+    source: str
+    properties: DeviceProperties
+
+
+class DeviceProperties:
+    """Properties of one device; equal when all their values are."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        """values: as in cuDNN's JSON. InvalidArgument where architecture or multiprocessors are missing."""
+        for key in ("deviceVer", "multiProcessorCount"):
+            if not isinstance(values.get(key), int) or isinstance(values[key], bool) or values[key] < 1:
+                raise InvalidArgument(f"device properties: {key} is {values.get(key)!r}, a positive whole number is wanted")
+        self._text = json.dumps(dict(values), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> DeviceProperties:
+        """From cuDNN's JSON, or from `serialize`. InvalidArgument where it is none."""
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise InvalidArgument(f"device properties are no JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise InvalidArgument(f"device properties are a JSON object, not {type(values).__name__}")
+        return cls(values)
+
+    @classmethod
+    def from_device(cls, ordinal: int = 0) -> DeviceProperties:
+        """Of a device of this machine, by its CUDA ordinal. Needs a driver and cuDNN 9.8; CudnnError says what lacks."""
+        require_device_properties()
+        prerequisites.prepare()
+        with Descriptor(Kind.CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, f"properties of device {ordinal}") as descriptor:
+            descriptor.set(Attribute.CUDNN_ATTR_DEVICEPROP_DEVICE_ID, ordinal, type=Type.CUDNN_TYPE_INT32)
+            return cls._read(descriptor)
+
+    @classmethod
+    def from_handle(cls, handle: handles.Handle | int) -> DeviceProperties:
+        """Of the device that a handle was made for."""
+        require_device_properties()
+        prerequisites.prepare()
+        with Descriptor(Kind.CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, "properties of a handle's device") as descriptor:
+            address = handles.address_of(handle)
+            descriptor.set(Attribute.CUDNN_ATTR_DEVICEPROP_HANDLE, address, type=Type.CUDNN_TYPE_HANDLE)
+            return cls._read(descriptor)
+
+    @classmethod
+    def _read(cls, descriptor: Descriptor) -> DeviceProperties:
+        descriptor.finalize()
+        return cls.from_json(descriptor.get_text(Attribute.CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION))
+
+    @classmethod
+    def named(cls, name: str) -> DeviceProperties:
+        """Shipped properties: a device (`h100-sxm`), or an architecture (`sm_90`), for which one device stands.
+
+        NotFound lists the names. Of an architecture's devices only those with the same number of multiprocessors can
+        restore its plans: name the device where you know it.
+        """
+        return cls.shipped(name).properties
+
+    @classmethod
+    def shipped(cls, name: str) -> Shipped:
+        """The same, with where the figures are from."""
+        known = _shipped()
+        wanted = name.lower().replace("_", "-") if not name.startswith("sm_") else name
+        for entry in known:
+            if wanted == entry.name or (wanted == entry.architecture and entry.represents_architecture):
+                return entry
+        architectures = sorted({entry.architecture for entry in known}, key=lambda sm: int(sm[3:]))
+        raise NotFound(f"no device {name!r}; shipped are {', '.join(cls.names())}, and {', '.join(architectures)}")
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Names of the shipped devices."""
+        return tuple(entry.name for entry in _shipped())
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """A copy of all values, by cuDNN's keys."""
+        values: dict[str, Any] = json.loads(self._text)
+        return values
+
+    @property
+    def architecture(self) -> str:
+        """As compilers spell it: `sm_90`."""
+        return f"sm_{self.values['deviceVer'] // 10}"
+
+    @property
+    def multiprocessors(self) -> int:
+        """Number of multiprocessors."""
+        return int(self.values["multiProcessorCount"])
+
+    @property
+    def device_name(self) -> str:
+        """The driver's name for it; empty where an old cuDNN left it out."""
+        return str(self.values.get("deviceName", ""))
+
+    def serialize(self) -> bytes:
+        """cuDNN's JSON, keys sorted, without spaces: equal properties have equal bytes."""
+        return self._text.encode()
+
+    def describe(self) -> Descriptor:
+        """The backend descriptor, finalized; the caller owns it.
+
+        PlanError NOT_SUPPORTED where cuDNN is older than 9.8, PREREQUISITE_MISSING where it lacks a library;
+        InvalidArgument naming the keys that this cuDNN misses.
+        """
+        require_device_properties()
+        prerequisites.prepare()
+        descriptor = Descriptor(Kind.CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, f"device properties of {self}")
+        try:
+            descriptor.set_text(Attribute.CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, self.serialize())
+            return descriptor.finalize()
+        except CudnnError as error:
+            descriptor.close()
+            if error.status // 1000 != 2:  # not a bad parameter
+                raise
+            missing = ", ".join(sorted(KEYS - self.values.keys()))
+            raise InvalidArgument(f"{self}: {f'without {missing}, which some versions need; ' * bool(missing)}{error}") from error
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DeviceProperties) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __str__(self) -> str:
+        return f"{self.device_name or 'a device'} ({self.architecture}, {self.multiprocessors} multiprocessors)"
+
+    def __repr__(self) -> str:
+        return f"DeviceProperties({self})"
+
+
+@cache
+def _shipped() -> tuple[Shipped, ...]:
+    """Every shipped device, by architecture and name."""
+    found = []
+    for file in _SHIPPED.glob("*.json"):
+        entry = json.loads(file.read_text())
+        found.append(Shipped(file.stem, **entry | {"properties": DeviceProperties(entry["properties"])}))
+    return tuple(sorted(found, key=lambda entry: (int(entry.architecture[3:]), entry.name)))

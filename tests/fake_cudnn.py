@@ -1,0 +1,212 @@
+"""Libraries built with `cc` that behave as cuDNN does while it is loaded, well or badly; and Pythons to load them in.
+
+As in the real one, the umbrella exports every function, opens its parts by name when it first needs them, and calls
+`abort` where it cannot (as cuDNN did up to 9.9). Every constructor writes the name of its library and the process into
+the file that FAKE_CUDNN_LOG names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+import venv
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gossamer.cudnn.symbols import FUNCTIONS, adv, cnn, graph, ops, recent
+
+PARTS = ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engines_runtime_compiled")
+JIT_PARTS = ("graph", "engines_runtime_compiled")
+FAMILIES = {"graph": graph, "ops": ops, "cnn": cnn, "adv": adv, "ext": recent}
+SOURCE = Path(__file__).parents[1] / "src"
+
+_CONSTRUCTOR = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((constructor)) static void opened(void) {
+    const char *log = getenv("FAKE_CUDNN_LOG");
+    FILE *file = log ? fopen(log, "a") : 0;
+    if (file) { fprintf(file, "%s %d\\n", NAME, (int)getpid()); fclose(file); }
+    AT_START
+}
+"""
+_FORWARD = """
+static void *part(const char *name) {
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (!library) { fprintf(stderr, "Unable to load any of {%s}\\n", name); abort(); }
+    return library;
+}
+static int compare(const char *name, const char *symbol) {
+    unsigned *version = dlsym(part(name), symbol);
+    unsigned v = version ? *version : 0;
+    return !v || (v >> 16) * 10000 + (v >> 8 & 255) * 100 + (v & 255) == VERSION ? 0 : 1002;
+}
+"""
+_GET_VERSION = """
+size_t cudnnGetVersion(void) {
+    size_t (*real)(void) = (size_t (*)(void))dlsym(part("libcudnn_graph.so.9"), "cudnnGetVersion");
+    return real();
+}
+const char *cudnnGetErrorString(int status) { return status ? "a fake status" : "fine"; }
+"""
+
+
+@dataclass(frozen=True)
+class Fake:
+    """A cuDNN to build. lacks: functions that are nowhere. broken: the part whose constructor aborts, or "umbrella".
+    versions: of parts that are not `version`. stand_in: with the mark of `gossamer cudnn-shim`.
+    """
+
+    version: int = 92801
+    parts: tuple[str, ...] = PARTS
+    lacks: tuple[str, ...] = ()
+    broken: str = ""
+    versions: tuple[tuple[str, int], ...] = ()
+    unversioned: bool = False
+    stand_in: bool = False
+
+    def build(self, folder: Path) -> Path:
+        """The umbrella, with its parts beside it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for part in self.parts:
+            self._build_part(folder, part)
+        name = "libcudnn.so" if self.unversioned else "libcudnn.so.9"
+        return _compile(folder / name, self._umbrella(), "umbrella", self.broken == "umbrella", self.version)
+
+    def _build_part(self, folder: Path, part: str) -> None:
+        version = dict(self.versions).get(part, self.version)
+        lines = [f"int {name}(void) {{ return 0; }}" for name in self._functions(part) if name != "cudnnGetVersion"]
+        if part == "graph":
+            lines.append(f"size_t cudnnGetVersion(void) {{ return {version}; }}")
+        if part in ("graph", "ops", "adv"):  # as in the real ones, the others say nothing
+            symbol = f"cudnn_{part}_version" if part == "graph" else f"cudnn_{part}_infer_version"
+            lines.append(
+                f"const unsigned {symbol} = {version // 10000 << 16 | version // 100 % 100 << 8 | version % 100};"
+            )
+        _compile(folder / f"libcudnn_{part}.so.9", "\n".join(lines), part, self.broken == part, version)
+
+    def _functions(self, part: str) -> Iterator[str]:
+        text = FAMILIES[part].PROTOTYPES if part in FAMILIES else ""
+        return (name for name in FUNCTIONS if f"{name}(" in text and name not in self.lacks)
+
+    def _umbrella(self) -> str:
+        if self.version < 90000:
+            return f"size_t cudnnGetVersion(void) {{ return {self.version}; }}"
+        special = {"cudnnGetVersion", "cudnnGetErrorString", "cudnnOpsVersionCheck", "cudnnAdvVersionCheck"}
+        plain = [name for name in FUNCTIONS if name not in (*special, *self.lacks)]
+        lines = ['const char cudnn_shim_stand_in[] = "fake";'] if self.stand_in else []
+        lines += [_FORWARD, _GET_VERSION, *(f"int {name}(void) {{ return 0; }}" for name in plain)]
+        for part, name in (("ops", "cudnnOpsVersionCheck"), ("adv", "cudnnAdvVersionCheck")):
+            symbol = f'"libcudnn_{part}.so.9", "cudnn_{part}_infer_version"'
+            lines.append(f"int {name}(void) {{ return compare({symbol}); }}")
+        return "\n".join(lines)
+
+
+def _compile(path: Path, source: str, name: str, aborts: bool, version: int) -> Path:
+    text = _CONSTRUCTOR.replace("AT_START", "abort();" if aborts else "") + source
+    path.write_bytes(_compiled(text, (f'-DNAME="{name}"', f"-DVERSION={version}", f"-Wl,-soname,{path.name}")))
+    return path
+
+
+@cache
+def _compiled(text: str, options: tuple[str, ...]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "library.so")
+        command = ["cc", "-shared", "-fPIC", "-w", "-fno-builtin", *options, "-Wl,-rpath,$ORIGIN", "-x", "c", "-"]
+        subprocess.run([*command, "-o", str(path)], input=text, text=True, check=True)
+        return path.read_bytes()
+
+
+class Library:
+    """Fakes by what they are like, each built once; `at` gives a copy of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._built: dict[Fake, Path] = {}
+
+    def at(self, folder: Path, fake: Fake = Fake()) -> Path:  # noqa: B008 - frozen
+        """The umbrella of a fake in a folder."""
+        if fake not in self._built:
+            self._built[fake] = fake.build(self._folder / str(len(self._built)))
+        shutil.copytree(self._built[fake].parent, folder, dirs_exist_ok=True)
+        return folder / self._built[fake].name
+
+    def installed(self, python: Python, fake: Fake = Fake(), wheel: str = "cudnn") -> Path:  # noqa: B008
+        """The umbrella of a fake where pip would put it."""
+        return self.at(python.packages / "nvidia" / wheel / "lib", fake)
+
+
+@dataclass(frozen=True)
+class Python:
+    """A virtual environment with Gossamer and what this interpreter has installed, and no cuDNN of its own.
+
+    Every process has the same cache of verdicts, and writes the libraries that it opens into one log.
+    """
+
+    folder: Path
+
+    @classmethod
+    def create(cls, folder: Path) -> Python:
+        venv.EnvBuilder(symlinks=True).create(folder)
+        made = cls(folder)
+        # At the end of sys.path, and no folder of packages as search.package_folders sees it.
+        others = [str(SOURCE), *(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))]
+        (made.packages / "others.pth").write_text("\n".join(others) + "\n", encoding="utf-8")
+        return made
+
+    @property
+    def packages(self) -> Path:
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        return self.folder / "lib" / version / "site-packages"
+
+    @property
+    def cache(self) -> Path:
+        return self.folder / "cache"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "opened.log"
+
+    def run(self, code: str, *, options: Sequence[str] = (), cwd: Path | None = None, **environment: str) -> Any:
+        """What a process prints last, as JSON. The process must end well."""
+        done = self.process(code, options=options, cwd=cwd, **environment)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def process(
+        self, code: str, *, options: Sequence[str] = (), cwd: Path | None = None, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        python = self.folder / "bin" / "python"
+        inherited = {name: value for name, value in os.environ.items() if name not in ("LD_LIBRARY_PATH", "PYTHONPATH")}
+        ours = {"GOSSAMER_CACHE_DIR": str(self.cache), "FAKE_CUDNN_LOG": str(self.log)}
+        return subprocess.run(
+            [python, *options, "-c", textwrap.dedent(code)],
+            env=inherited | ours | environment,
+            cwd=cwd or self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def openings(self) -> Counter[tuple[str, str]]:
+        """(library, process) → how often it was opened there; the log begins anew."""
+        lines = self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        return Counter((line.split()[0], line.split()[1]) for line in lines)
+
+
+def library_path(folders: Iterable[Path | str]) -> dict[str, str]:
+    """The environment that has the dynamic loader search these folders."""
+    return {"LD_LIBRARY_PATH": os.pathsep.join(map(str, folders))}

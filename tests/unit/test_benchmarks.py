@@ -1,0 +1,100 @@
+"""The benchmarks themselves: the operators' cases in the interpreter, their checks, and the file of results."""
+
+from __future__ import annotations
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import operator_case
+import operators
+import replay
+import results
+from gossamer.program import Arena, Program, Target
+from operator_cases import all_cases, ceiling_cases
+
+pytest.importorskip("onnxruntime")
+
+BENCH = Path(results.__file__).parent
+RELU = operator_case.Case("relu", "y = Relu(x)", {"x": operator_case.rand(40, 50)}, part={"x": 0, "y": 0})
+
+
+def smoke(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCH / "operators.py"), "--smoke", *arguments]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+def test_cases_of_each_family_are_right_in_the_interpreter() -> None:
+    some = "3x3_512|max_2x2|skip_rms|ReduceSum_|softmax_bert|CumSum_inner|decode_app|silu|backwards|rows|RNN|QLinearM"
+    done = smoke("--only", some)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[-1].split(",")[1] == " 0 without a result"
+    assert sum("error" in line for line in lines) == int(lines[-1].split()[0]) > 20
+
+
+def test_names_are_unique_and_say_their_family() -> None:
+    for tiny in (False, True):
+        names = [case.name for make in (ceiling_cases, all_cases) for case in make(tiny=tiny)]
+        assert len(names) == len(set(names))
+        assert all("/" in name for name in names)
+
+
+def test_a_wrong_answer_is_found() -> None:
+    arrays = RELU.arrays("float16")
+    wanted = RELU.wanted(arrays)
+    right = np.maximum(arrays["x"], 0)
+    assert RELU.error("float16", {"y": right}, wanted) == 0
+    for wrong in (right * np.float16(1.01), np.roll(right, 1), np.full_like(right, np.nan)):
+        with pytest.raises(operator_case.WrongAnswer, match="relative error"):
+            RELU.error("float16", {"y": wrong}, wanted)
+
+
+def test_an_element_that_nobody_wrote_is_found_outside_of_the_parts_that_are_compared() -> None:
+    arrays = RELU.arrays("float16")
+    y = np.maximum(arrays["x"], 0)
+    y.view(np.uint16)[1, 7] = 0xFFFF
+    with pytest.raises(operator_case.WrongAnswer, match="not written"):
+        RELU.error("float16", {"y": y}, RELU.wanted(arrays))
+
+
+def span(program: Program, name: str) -> range:
+    place = program.locations[name]
+    assert isinstance(place, Arena)
+    return range(place.offset, place.offset + program.buffers[name].nbytes)
+
+
+def test_a_program_that_runs_again_finds_its_inputs_as_they_were() -> None:
+    job = operators.Job(RELU, "float16")
+    job.build(Target.named("sm_90"))
+    assert job.program is not None, job.problem
+    assert span(job.program, "y") == span(job.program, "x")  # one launch, in place: what a session wants
+    kept = replay.keeping_inputs(job.program)
+    x, y = span(kept, "x"), span(kept, "y")
+    assert x.stop <= y.start or y.stop <= x.start
+    assert max(x.stop, y.stop) <= kept.arena_bytes
+
+
+def test_copies_outgrow_the_cache() -> None:
+    for nbytes in (1 << 20, 50 << 20, 1 << 30):
+        assert replay.copies(nbytes) * nbytes >= 2 * replay.L2_BYTES
+    assert replay.copies(1) == replay.MOST_COPIES
+
+
+def test_rows_of_before_a_column_existed_stay(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    path.write_text("date,commit,case,us\n2026-01-01,abc,old,12.5\n")
+    results.append(path, [{"case": "new", "us": "3", "gb_per_s": "4000"}])
+    results.append(path, [{"case": "newer"}])
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        rows = list(reader)
+    assert tuple(reader.fieldnames or ()) == results.COLUMNS
+    assert [row["case"] for row in rows] == ["old", "new", "newer"]
+    assert (rows[0]["us"], rows[0]["gb_per_s"], rows[1]["gb_per_s"]) == ("12.5", "", "4000")
