@@ -88,6 +88,12 @@ WHEELS: dict[str, Wheel] = {
         "py3-none-manylinux2010_x86_64.manylinux_2_12_x86_64",
         "86b4d68058807988b7d9af5b44917a0601e9c337f35ccd657bfb3c759ff8d8bc",
     ),
+    "cublas-13.8": Wheel(
+        "nvidia-cublas",
+        "13.8.2.12",
+        "py3-none-manylinux_2_27_x86_64",
+        "21721774d8e7044debec3034ecc1a8cd22e173eb6dae5d7f5f8a014852382894",
+    ),
     "frontend-1.32": Wheel(
         "nvidia-cudnn-frontend",
         "1.32.0",
@@ -109,6 +115,7 @@ WHEELS: dict[str, Wheel] = {
 }
 
 DEFAULT_MEMBERS: dict[str, str] = {
+    "cublas-13.8": "nvidia/cu13/lib/libcublasLt.so.13",
     "frontend-1.32": "include/cudnn_frontend_shim.h",
     "onnxruntime-gpu-1.31": "onnxruntime/capi/libonnxruntime_providers_tensorrt.so",
     "onnxruntime-gpu-1.22": "onnxruntime/capi/libonnxruntime_providers_cuda.so",

@@ -136,14 +136,14 @@ class Library:
         self._folder = folder
         self._built: dict[Fake, Path] = {}
 
-    def at(self, folder: Path, fake: Fake = Fake()) -> Path:  # noqa: B008 - frozen
+    def at(self, folder: Path, fake: Fake = Fake()) -> Path:
         """The umbrella of a fake in a folder."""
         if fake not in self._built:
             self._built[fake] = fake.build(self._folder / str(len(self._built)))
         shutil.copytree(self._built[fake].parent, folder, dirs_exist_ok=True)
         return folder / self._built[fake].name
 
-    def installed(self, python: Python, fake: Fake = Fake(), wheel: str = "cudnn") -> Path:  # noqa: B008
+    def installed(self, python: Python, fake: Fake = Fake(), wheel: str = "cudnn") -> Path:
         """The umbrella of a fake where pip would put it."""
         return self.at(python.packages / "nvidia" / wheel / "lib", fake)
 

@@ -1,4 +1,4 @@
-"""What the random tests of one-node models share: shapes and values to draw, which types are legal, how close is right."""
+"""What random tests of one-node models share: shapes and values to draw, legal types, and how close is right."""
 
 from __future__ import annotations
 
@@ -42,12 +42,10 @@ def legal_dtypes(op_type: str, opset: int, constraint: str = "T") -> list[str]:
 
 def shapes(least: int = 0, most: int = 8) -> st.SearchStrategy[tuple[int, ...]]:
     """Shapes of up to a few thousand elements; extents of zero and one among them."""
-    few = st.lists(st.sampled_from((0, 1, 2, 3, 4, 5, 7, 9)), min_size=least, max_size=min(most, 4))
-    long = st.lists(st.sampled_from((1, 2, 33, 130)), min_size=max(least, 1), max_size=min(most, 2))
-    kinds = [few, long] if least <= 4 else []
-    if most > 4:
-        kinds.append(st.lists(st.sampled_from((1, 2, 3)), min_size=max(least, 5), max_size=most))
-    return st.one_of(kinds).map(tuple)
+    kinds = [((0, 1, 2, 3, 4, 5, 7, 9), least, min(most, 4)), ((1, 2, 3), max(least, 5), most)]
+    kinds.append(((1, 2, 33, 130), max(least, 1), min(most, 2)))
+    drawn = [st.lists(st.sampled_from(extents), min_size=a, max_size=b) for extents, a, b in kinds if a <= b]
+    return st.one_of(drawn).map(tuple)
 
 
 def ordinary(draw: st.DrawFn, shape: Sequence[int], dtype: str, low: float = -3.0, high: float = 3.0) -> np.ndarray:
@@ -106,7 +104,7 @@ def assert_within(got: np.ndarray, want: np.ndarray, bound: np.ndarray | float) 
 
 
 def onnxruntime_answers(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray] | None:
-    """onnxruntime's results, or None where its CPU provider has no kernel for the node's types, or takes no such feed."""
+    """onnxruntime's results, or None where its CPU provider has no kernel for the node's types, or cannot be fed."""
     from onnxruntime.capi.onnxruntime_pybind11_state import NotImplemented as NoKernel
 
     if any(array.dtype == ml_dtypes.bfloat16 for array in feeds.values()):

@@ -78,7 +78,7 @@ class InvalidArgument(GossamerError, ValueError):
 
 
 class WrongType(InvalidArgument, TypeError):
-    """A value that the caller gave is of a type that is not taken; the text names it, what is accepted, and what came."""
+    """A value that the caller gave is of a type that is not taken; the text names it, what is accepted, what came."""
 
 
 class NoSuchFile(GossamerError):
@@ -170,8 +170,8 @@ class UnsupportedModel(_WithFields, NotImplemented):
 class CudnnUnavailable(_WithFields, NotImplemented):
     """An operator must run through cuDNN, and cuDNN cannot be used.
 
-    `op` and `node` name the operator and the node, `reason` continues "requires cuDNN, but …" and ends with a full stop,
-    `tried` is every library that was looked at, with why it was not used.
+    `op` and `node` name the operator and the node, `reason` continues "requires cuDNN, but …" and ends with a full
+    stop, `tried` is every library that was looked at, with why it was not used.
     """
 
     op: str
@@ -247,9 +247,10 @@ class CudnnError(_WithFields, EPFail):
 class PlanError(_WithFields, EPFail):
     """cuDNN has no plan for a graph, or a plan cannot be restored or run here.
 
-    `reason` is one word for programs, after cuDNN's and its frontend's names: ATTRIBUTE_NOT_SET (neither handle nor device
-    properties), NOT_SUPPORTED (no engine, or cuDNN is too old), ARCH_MISMATCH, VERSION_MISMATCH, CORRUPT (no plan at all,
-    or a damaged one), NOT_PRECOMPILED, PREREQUISITE_MISSING (a library that cuDNN opens). `text` says the rest.
+    `reason` is one word for programs, after cuDNN's and its frontend's names: ATTRIBUTE_NOT_SET (neither handle nor
+    device properties), NOT_SUPPORTED (no engine, or cuDNN is too old), ARCH_MISMATCH and DRIVER_MISMATCH (another
+    device, or one with an older driver), VERSION_MISMATCH, CORRUPT (no plan at all, or a damaged one), NOT_PRECOMPILED,
+    PREREQUISITE_MISSING (a library that cuDNN opens). `text` says the rest.
     """
 
     reason: str

@@ -190,7 +190,7 @@ def _normal_probability(y: np.ndarray) -> np.ndarray:
 _ACTIVATIONS: dict[str, Callable[[np.ndarray, float, float], np.ndarray]] = {
     "none": lambda y, a, b: y,
     "relu": lambda y, a, b: np.maximum(y, 0),
-    "clip": lambda y, a, b: np.clip(y, a, b),
+    "clip": np.clip,
     "leakyrelu": lambda y, a, b: np.where(y < 0, y * a, y),
     "thresholdedrelu": lambda y, a, b: np.where(y > a, y, 0),
     "elu": lambda y, a, b: np.where(y < 0, a * np.expm1(y), y),
@@ -253,6 +253,7 @@ PLAIN = layouts(
     Case("pointwise_padded", (1, 17, 3, 4), (5, 17, 1, 1), {"pads": [1, 0, 0, 2]}),
     Case("one_pixel", (1, 64, 1, 1), (16, 64, 1, 1)),
     Case("window_larger_than_input", (1, 18, 2, 2), (4, 18, 5, 5), {"pads": [2, 2, 2, 2]}),
+    Case("one_pixel_padded", (2, 32, 1, 1), (16, 32, 3, 3), {"pads": [1, 1, 1, 1]}),
     Case("one_row", (3, 16, 1, 20), (8, 16, 1, 5), {"pads": [0, 2, 0, 2]}),
     Case("groups", (2, 36, 6, 7), (9, 12, 3, 3), {"group": 3, "pads": [1, 1, 1, 1]}),
     Case("groups_of_16", (1, 32, 5, 5), (64, 16, 2, 2), {"group": 2}),
@@ -311,6 +312,8 @@ _TRANSPOSED = (
         (5, 7, 3, 4),
         {"strides": [2, 2], "output_shape": [8, 7], "auto_pad": "SAME_UPPER"},
     ),
+    Case("output_shape_below_input", (1, 5, 4, 3), (5, 7, 3, 4), {"output_shape": [2, 1]}),
+    Case("same_beyond_filter", (1, 5, 4, 3), (5, 7, 1, 2), {"strides": [3, 3], "auto_pad": "SAME_LOWER"}),
     Case("1d", (2, 20, 9), (20, 4, 5), {"strides": [3], "pads": [1, 2]}),
     Case("3d", (1, 18, 3, 2, 3), (18, 4, 3, 2, 3), {"strides": [2, 1, 2], "pads": [1, 0, 1, 1, 0, 0]}),
 )
@@ -370,6 +373,10 @@ _CONTRIB: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("LeakyRelu", (0.1,)),
     ("Clip", (-0.25, 0.5)),
     ("HardSigmoid", (0.3, 0.4)),
+    ("HardSwish", ()),
+    ("Swish", ()),
+    ("SiLU", (1.0,)),
+    ("Gelu", ()),
 )
 CONTRIB = [
     Case(

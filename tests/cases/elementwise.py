@@ -25,7 +25,12 @@ TENSOR_TYPES = {
     "float64": TensorProto.DOUBLE,
     "bool": TensorProto.BOOL,
     **{name: getattr(TensorProto, name.upper()) for name in INTEGERS},
+    "float8_e4m3fn": TensorProto.FLOAT8E4M3FN,
+    "float8_e4m3fnuz": TensorProto.FLOAT8E4M3FNUZ,
+    "float8_e5m2": TensorProto.FLOAT8E5M2,
+    "float8_e5m2fnuz": TensorProto.FLOAT8E5M2FNUZ,
 }
+FLOAT8 = tuple(name for name in TENSOR_TYPES if name.startswith("float8"))
 
 # Half a unit in the last place is rounding; fp32 and fp64 allow for the functions' own errors, bf16 for Triton's
 # interpreter, which truncates.
@@ -105,6 +110,9 @@ def compare(got: np.ndarray, want: np.ndarray, atol: float = 0.0) -> None:
     assert got.shape == want.shape
     assert got.dtype == want.dtype
     name = got.dtype.name
+    if name in FLOAT8:
+        np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+        return
     if name not in RTOL:
         np.testing.assert_array_equal(got, want)
         return
@@ -274,17 +282,16 @@ def _unary_cases() -> list[Case]:
         x = numbers("unary", dtype)
         cases.append(Case(f"Neg-{dtype}", "Neg", [x], np.negative))
         cases.append(Case(f"Relu-{dtype}", "Relu", [x], lambda x: np.maximum(x, 0), opset=14))
-    x = np.arange(-9, 9, dtype=np.int32)
-    cases.append(
-        Case(
-            "Shrink-int32",
-            "Shrink",
-            [x],
-            lambda x: np.where(x < -3, x + 2, np.where(x > 3, x - 2, 0)),
-            {"lambd": 3.0, "bias": 2.0},
-        )
-    )
+    for dtype in INTEGERS:
+        limits = np.iinfo(dtype)
+        x = np.array([0, 3, 4, limits.max - 1, limits.max, limits.min, max(limits.min, -4)], dtype)
+        cases.append(Case(f"Shrink-{dtype}", "Shrink", [x], _shrunk, {"lambd": 3.25, "bias": 2.0}))
     return cases
+
+
+def _shrunk(x: np.ndarray) -> np.ndarray:
+    wide = x.astype(object)
+    return np.where(wide < -3, wide + 2, np.where(wide > 3, wide - 2, 0))
 
 
 def _truncated(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -339,11 +346,6 @@ def _binary_cases() -> list[Case]:
         ]
         if dtype in ("int32", "int64"):
             cases.append(Case(f"Pow-{dtype}", "Pow", [a // 1000, small], np.power, opset=15))
-    for dtype in FLOATS:
-        a, b = floats(dtype), floats(dtype).T.copy().reshape(7, 11)
-        cases.append(Case(f"Mod-28_{dtype}", "Mod", [a, b], _floored, opset=28))
-    zeros = [np.array([6.0, -6.0, 0.0, -0.0, 0.0, -0.0]), np.array([3.0, -3.0, -3.0, 3.0, np.inf, -np.inf])]
-    cases.append(Case("Mod-28_signs_of_zeros", "Mod", zeros, _floored, opset=28, exact=True))
     for op, reference in _COMPARISONS.items():
         for dtype in (*FLOATS, *INTEGERS):
             a = floats(dtype) if dtype in FLOATS else numbers("c", dtype)
@@ -363,6 +365,16 @@ def _binary_cases() -> list[Case]:
         cases.append(Case(f"BitShift-left_{dtype}", "BitShift", [a, amount], _shifted_left, left, opset=28))
         cases.append(Case(f"BitShift-right_{dtype}", "BitShift", [a, amount], _shifted_right, right, opset=28))
     return cases
+
+
+def _floored_mod_cases() -> list[Case]:
+    """Floats without fmod, since opset 28."""
+    cases = [
+        Case(f"Mod-28_{dtype}", "Mod", [floats(dtype), floats(dtype).T.copy().reshape(7, 11)], _floored, opset=28)
+        for dtype in FLOATS
+    ]
+    zeros = [np.array([6.0, -6.0, 0.0, -0.0, 0.0, -0.0]), np.array([3.0, -3.0, -3.0, 3.0, np.inf, -np.inf])]
+    return [*cases, Case("Mod-28_signs_of_zeros", "Mod", zeros, _floored, opset=28, exact=True)]
 
 
 def _shifted_left(x: np.ndarray, amount: np.ndarray) -> np.ndarray:
@@ -388,6 +400,11 @@ def _pow_cases() -> list[Case]:
         for base in ("float16", "float32", "float64"):
             y = np.array(exponent, base)
             cases.append(Case(f"Pow-{base}_to_{exponent}", "Pow", [floats(base), y], _power, opset=15, constants=(1,)))
+    for dtype in ("float32", "float64"):
+        most = float(np.finfo(dtype).max)
+        x = np.array([most, 1 + np.finfo(dtype).eps, 1 - np.finfo(dtype).eps, np.finfo(dtype).tiny, 2.0, -3.0], dtype)
+        y = np.array([most, -most, 2.0**33, -(2.0**70), np.inf, -np.inf, 1.0, -1.0], dtype)[:, None]
+        cases.append(Case(f"Pow-{dtype}_far", "Pow", [x, y], _power, opset=15))
     mixed = [
         ("float32", "int64"),
         ("float32", "int32"),
@@ -549,6 +566,45 @@ def _cast_cases() -> list[Case]:
     return cases
 
 
+def _float8_cases() -> list[Case]:
+    """All 256 numbers of each format; and rounding into it: ties, what is subnormal there, and what is too large."""
+    cases = []
+    for name in FLOAT8:
+        kind = _numpy(name)
+        every = np.arange(256, dtype=np.uint8).view(kind)
+        known = np.unique(every.astype(np.float32)[np.isfinite(every.astype(np.float32))])
+        ties = (known[1:] + known[:-1]) / 2
+        near = [np.nextafter(ties, np.float32(end)) for end in (-np.inf, np.inf)]
+        most = float(known[-1])
+        beyond = (
+            np.array([1.03, -1.03, 1.04, -1.04, 1.07, 1.13, 9, -9, 1e30, np.inf, -np.inf, np.nan, 0.0, -0.0]) * most
+        )
+        x = np.concatenate([known, ties, *near, beyond, [1e-45]]).astype(np.float32)
+        to = {"to": TENSOR_TYPES[name]}
+        cases += [
+            Case(f"Cast-to_{name}", "Cast", [x], lambda x, most=most: np.clip(x, -most, most), to, name),
+            Case(f"Cast-beyond_{name}", "Cast", [x], lambda x: x, {**to, "saturate": 0}, name),
+            Case(f"Cast-integers_to_{name}", "Cast", [np.arange(-16, 17)], lambda x: x, to, name),
+        ]
+        for source in ("float16", "float64"):
+            small = (known[::3] / 4).astype(source)
+            cases.append(Case(f"Cast-{source}_to_{name}", "Cast", [small], lambda x: x, to, name))
+        for other in ("float32", "float16", "bool"):
+            reference = (lambda x: x != 0) if other == "bool" else lambda x: x.astype(np.float64)
+            cases.append(
+                Case(f"Cast-{name}_to_{other}", "Cast", [every], reference, {"to": TENSOR_TYPES[other]}, other)
+            )
+    e4m3, e5m2 = (np.arange(256, dtype=np.uint8).view(_numpy(name)) for name in ("float8_e4m3fn", "float8_e5m2"))
+    to = {"to": TENSOR_TYPES["float8_e5m2"]}
+    cases.append(Case("Cast-e4m3_e5m2", "Cast", [e4m3], lambda x: x.astype(np.float64), to, "float8_e5m2"))
+    cases.append(Case("CastLike-e5m2", "CastLike", [np.float32([1.5, 1e9]), e5m2[:1]], _to_e5m2, out="float8_e5m2"))
+    return cases
+
+
+def _to_e5m2(x: np.ndarray, _: np.ndarray) -> np.ndarray:
+    return np.clip(x, -57344, 57344)
+
+
 _BROADCASTS: Sequence[tuple[Sequence[int], Sequence[int]]] = [
     ((), ()),
     ((5,), ()),
@@ -645,6 +701,8 @@ DIFFERENT = {
     "Erf-int32": "onnxruntime has no kernel",
     "Erf-int64": "onnxruntime has no kernel",
     "Relu-int64": "onnxruntime has no kernel",
+    "Shrink-int32": "onnxruntime computes integers in float32",
+    "Shrink-int64": "as Shrink-int32",
     "Where-bool": "onnxruntime has no kernel",
 }
 """Cases in which onnxruntime does not answer as we do, and why."""
@@ -653,11 +711,13 @@ DIFFERENT = {
 CASES = [
     *_unary_cases(),
     *_binary_cases(),
+    *_floored_mod_cases(),
     *_pow_cases(),
     *_clip_cases(),
     *_variadic_cases(),
     *_selection_cases(),
     *_cast_cases(),
+    *_float8_cases(),
     *_broadcast_cases(),
     *_contrib_cases(),
     *_fused_cases(),

@@ -82,6 +82,21 @@ CASES = [
     _one_hot("first", _INDICES, 5, np.array([0, 1], np.float32), axis=0),
     _one_hot("middle", _INDICES, 5, np.array([0, 1], np.int64), axis=1),
     _one_hot("float_indices", _INDICES.astype(np.float32), 6, np.array([0, 1], np.float32)),
+    NodeCase(
+        "OneHot-9_negative_is_off",
+        "OneHot",
+        [np.array([-1, 1, 3]), np.array([3]), np.array([5, 7], np.float32)],
+        opset=9,
+        constants=(1,),
+        want=lambda: [np.array([[5, 5, 5], [5, 7, 5], [5, 5, 5]], np.float32)],
+    ),
+    NodeCase(
+        "OneHot-uint64_has_no_negative",
+        "OneHot",
+        [np.array([2**64 - 1, 1], np.uint64), np.array([3]), np.array([5, 7], np.float32)],
+        constants=(1,),
+        want=lambda: [np.array([[5, 5, 5], [5, 7, 5]], np.float32)],
+    ),
     _one_hot("int32_bool", _INDICES.astype(np.int32), 5, np.array([False, True]), axis=-2),
     *(_trilu(dtype, random_array("x", (2, 5, 7), dtype), 1) for dtype in MOVED_DTYPES),
     *(

@@ -49,6 +49,16 @@ def _rules() -> list[NodeCase]:
         case("MaxPool", "whole_image", x, kernel_shape=[7, 6]),
         case("LpPool", "whole_image", x, kernel_shape=[7, 6], p=3),
         case("MaxPool", "whole_image_indices", x, kernel_shape=[7, 6], n_outputs=2),
+        case(
+            "AveragePool",
+            "dilated_beyond_image",
+            _line(1, 2, 6),
+            kernel_shape=[3],
+            dilations=[2],
+            strides=[3],
+            ceil_mode=1,
+            want=[[[3.5]]],
+        ),
         case("MaxPool", "nan", _line(1, np.nan, 3, 4, 5), kernel_shape=[2], want=[[[np.nan, np.nan, 4, 5]]]),
         case("MaxPool", "minus_infinity", _line(-np.inf, -np.inf, 1), kernel_shape=[2], want=[[[-np.inf, 1]]]),
         case("LpPool", "zeros", _line(0, 0, 0), kernel_shape=[2], p=3),
@@ -61,7 +71,26 @@ def _rules() -> list[NodeCase]:
     ]
     cases.append(case("AveragePool", "same_counts_pads", x, auto_pad="SAME_UPPER", count_include_pad=1, **same))
     cases += [case("MaxPool", "no_images", np.zeros((0, 3, 4, 4), np.float32), kernel_shape=[2, 2])]
-    return cases
+    return cases + _padding()
+
+
+def _padding() -> list[NodeCase]:
+    """Images of one pixel, and windows that hold nothing but padding."""
+    pixel, around = floats("pixel", (2, 3, 1, 1)), {"kernel_shape": [3, 3], "pads": [1] * 4}
+    nothing = case(
+        "MaxPool", "nothing_but_padding", _line(1, 2), n_outputs=2, kernel_shape=[2], dilations=[3], pads=[2, 2]
+    )
+    shape = [1, 1, 3]
+    return [
+        *(case(op, "one_pixel", pixel, **around) for op in ("MaxPool", "AveragePool", "LpPool")),
+        case("MaxPool", "one_pixel_indices", pixel, n_outputs=2, **around),
+        case("AveragePool", "one_pixel_counts", pixel, count_include_pad=1, **around),
+        replace(
+            nothing,
+            output_types=[(1, shape), (7, shape)],
+            want=lambda: [_line(2, -np.inf, 1), ints(1, -1, 0).reshape(shape)],
+        ),
+    ]
 
 
 def _dtypes() -> list[NodeCase]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -68,6 +69,12 @@ def _forms() -> Iterator[NodeCase]:
     yield _resize("scales_of_all_axes", x, scales=(1, 1, 2, 2), opset=11, roi=(), mode="nearest")
     yield _resize("opset_13", x, scales=(1, 1, 0.5, 1.5), opset=13, mode="cubic")
     yield _resize("nothing_to_do", x, scales=(1, 1, 1, 1))
+    for mode in ("nearest", "linear", "cubic"):  # antialiased, so that axes are taken one after the other
+        want = np.zeros((0, 2, 2, 9), np.float32)
+        empty = _resize(
+            f"empty_{mode}", want[:, :, :, :4], sizes=want.shape, mode=mode, antialias=int(mode != "nearest")
+        )
+        yield replace(empty, output_types=[(tensor_type(want), want.shape)], want=lambda want=want: [want])
     yield _resize("channels_and_batch", x, scales=(2, 2, 1, 1), mode="nearest")
     yield _resize(
         "one_pixel", x, sizes=(1, 2, 1, 1), mode="linear", coordinate_transformation_mode="pytorch_half_pixel"

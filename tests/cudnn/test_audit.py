@@ -102,7 +102,7 @@ def edited(release: Path, folder: Path, header: str, before: str, after: str) ->
         ),
     ],
 )
-def test_a_difference_in_the_headers_is_reported(  # noqa: PLR0917
+def test_a_difference_in_the_headers_is_reported(
     wheel_members: Members, tmp_path: Path, header: str, before: str, after: str, difference: str
 ) -> None:
     headers = edited(wheel_members("cudnn-9.28", HEADERS), tmp_path / "include", header, before, after)

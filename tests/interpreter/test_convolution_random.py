@@ -8,9 +8,10 @@ and follows the text; `docs/disagreements.md` says where it does not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import onnx_ir as ir
@@ -20,9 +21,14 @@ from onnx import ModelProto
 
 from cases.convolution import activation, channels_last, convolution, steepness, transposed_convolution
 from examples import examples
+from gossamer.kernels import convolution as kernels
 from gossamer.kernels.activations import KINDS
+from gossamer.kernels.convolution_boxes import BoxTiles, takes_boxes
 from gossamer.kernels.convolution_epilogue import CONTRIB_ACTIVATIONS
+from gossamer.kernels.convolution_geometry import Convolution
+from gossamer.kernels.gemm_tiles import Tiles
 from gossamer.model.passes.shapes import infer_shapes
+from gossamer.program import Target
 from harness import node_model, run_model, tensor_type
 from random_arrays import (
     DEVICES,
@@ -47,7 +53,7 @@ ONNXRUNTIMES_ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "Har
 EXPONENTS = {"float16": 8, "bfloat16": 40, "float32": 40, "float64": 300}
 """Powers of two up to which operands are scaled: no sum overflows that is not infinite itself."""
 
-MOST_PHASES_FOR_SMALL_TILES = 6
+MOST_PHASES_FOR_SMALL_TILES = 3
 """Each phase of a transposed convolution is a program of its own, or many with a GPU's tiles."""
 
 
@@ -151,7 +157,7 @@ def windows(draw: st.DrawFn, rank: int) -> dict[str, Any]:
     if draw(st.integers(0, 3)) == 0:
         attributes["kernel_shape"] = [1] * rank
     if draw(st.booleans()):
-        attributes["strides"] = each(1, 4)
+        attributes["strides"] = each(1, (5, 3, 2)[rank - 1])
     if draw(st.booleans()):
         attributes["dilations"] = each(1, 3)
     match draw(st.sampled_from(("none", "pads", "pads", "auto"))):
@@ -163,10 +169,10 @@ def windows(draw: st.DrawFn, rank: int) -> dict[str, Any]:
 
 
 @st.composite
-def channels(draw: st.DrawFn) -> tuple[int, int, int]:
-    """Groups, and the channels and outputs of one."""
+def channels(draw: st.DrawFn, depthwise: tuple[int, ...]) -> tuple[int, int, int]:
+    """Groups, and the channels and outputs of one. depthwise: how many groups of one channel there may be."""
     if draw(st.integers(0, 3)) == 0:
-        return draw(st.sampled_from((2, 3, 16, 20))), 1, draw(st.sampled_from((1, 1, 2, 3)))
+        return draw(st.sampled_from(depthwise)), 1, draw(st.sampled_from((1, 1, 2, 3)))
     sizes = st.sampled_from((1, 2, 3, 5, 8, 16, 17, 24, 32))
     return draw(st.sampled_from((1, 1, 1, 2, 3))), draw(sizes), draw(sizes)
 
@@ -191,10 +197,15 @@ def operand(draw: st.DrawFn, shape: Sequence[int], dtype: str, *, special: bool)
 
 
 @st.composite
-def convolutions(draw: st.DrawFn) -> Example:
-    (op, domain), opset = draw(st.sampled_from(CONVOLUTIONS)), draw(st.sampled_from((7, 11, 22, NEWEST_OPSET)))
-    dtype, rank = draw(st.sampled_from(legal_dtypes("Conv", opset))), draw(st.integers(1, 3))
-    attributes, (group, inner, outer) = draw(windows(rank)), draw(channels())
+def convolutions(draw: st.DrawFn, *, boxed: bool = False) -> Example:
+    """boxed: what a GPU's copy engine can fetch."""
+    operators = [(op, domain) for op, domain in CONVOLUTIONS if domain == NHWC or op.startswith("Nhwc") or not boxed]
+    (op, domain), opset = draw(st.sampled_from(operators)), draw(st.sampled_from((7, 11, 22, NEWEST_OPSET)))
+    dtypes = [dtype for dtype in legal_dtypes("Conv", opset) if dtype != "float64" or not boxed]
+    dtype, rank = draw(st.sampled_from(dtypes)), draw(st.integers(1, 2 if boxed else 3))
+    attributes, (group, inner, outer) = draw(windows(rank)), draw(channels((2, 3, 16, 20)))
+    if boxed:
+        group, inner, outer = 1, draw(st.sampled_from((16, 24, 40))), draw(st.sampled_from((8, 16, 24)))
     kernel = attributes["kernel_shape"]
     sizes = [draw(st.integers(0, 8 if rank < 3 else 4)) for _ in range(rank)]
     mode, pads = attributes.get("auto_pad", "NOTSET"), attributes.get("pads", [0] * 2 * rank)
@@ -206,7 +217,7 @@ def convolutions(draw: st.DrawFn) -> Example:
         del attributes["kernel_shape"]
     attributes |= {"group": group} if group > 1 else {}
     attributes |= draw(epilogues(op, domain))
-    if domain == NHWC and draw(st.integers(0, 3)) == 0:
+    if domain == NHWC and not boxed and draw(st.integers(0, 3)) == 0:
         attributes["x_channels_first"] = 1
     x = operand(draw, (draw(st.integers(0, 2)), group * inner, *sizes), dtype, special=True)
     w = operand(draw, (group * outer, inner, *kernel), dtype, special=draw(st.integers(0, 4)) == 0)
@@ -217,7 +228,8 @@ def convolutions(draw: st.DrawFn) -> Example:
     constants = [i for i in (1, 2) if (w, b)[i - 1] is not None and draw(st.booleans())]
     known = attributes.get("activation") in ONNXRUNTIMES_ACTIVATIONS if op == "FusedConv" else domain == ""
     skips = any((-(-n // s) - 1) * s + r < n for n, s, r in zip(sizes, strides, reach, strict=True))
-    compared = known and dtype == "float32" and not (mode == "SAME_UPPER" and skips)
+    dilated = max(attributes.get("dilations", [1])) > 1
+    compared = known and dtype == "float32" and not (mode.startswith("SAME") and (dilated or skips))
     return Example(op, domain, (x, w, b, z), attributes, opset, constants, draw(DEVICES), compared)
 
 
@@ -225,7 +237,7 @@ def convolutions(draw: st.DrawFn) -> Example:
 def transposed_convolutions(draw: st.DrawFn) -> Example:
     (op, domain), opset = draw(st.sampled_from(TRANSPOSED)), draw(st.sampled_from((7, 11, 22, NEWEST_OPSET)))
     dtype, rank = draw(st.sampled_from(legal_dtypes("ConvTranspose", opset))), draw(st.integers(1, 3))
-    attributes, (group, inner, outer) = draw(windows(rank)), draw(channels())
+    attributes, (group, inner, outer) = draw(windows(rank)), draw(channels((2, 3)))
     kernel, ones = attributes["kernel_shape"], [1] * rank
     strides, dilations = attributes.get("strides", ones), attributes.get("dilations", ones)
     sizes = [draw(st.integers(1, 6 if rank < 3 else 3)) for _ in range(rank)]
@@ -236,7 +248,7 @@ def transposed_convolutions(draw: st.DrawFn) -> Example:
     full = [(n - 1) * s + e + (k - 1) * d + 1
             for n, s, e, k, d in zip(sizes, strides, extra, kernel, dilations, strict=True)]  # fmt: skip
     if draw(st.integers(0, 3)) == 0:
-        attributes["output_shape"] = [max(1, f - draw(st.integers(0, 3))) for f in full]
+        attributes["output_shape"] = [max(1, f - draw(st.integers(-2, 3))) for f in full]
     mode, pads = attributes.get("auto_pad", "NOTSET"), attributes.get("pads", [0] * 2 * rank)
     if mode in ("NOTSET", "VALID") and "output_shape" not in attributes:
         assume(all(f - a - b > 0 for f, a, b in zip(full, pads[:rank], pads[rank:], strict=True)))
@@ -252,7 +264,8 @@ def transposed_convolutions(draw: st.DrawFn) -> Example:
     constants = [i for i in (1, 2) if (w, b)[i - 1] is not None and draw(st.booleans())]
     short = any(f < n * s for f, n, s in zip(full, sizes, strides, strict=True))
     compared = domain == "" and dtype == "float32" and not (mode.startswith("SAME") and short)
-    compared &= not ("output_shape" in attributes and any(extra))
+    compared &= all(e < s for e, s in zip(extra, strides, strict=True))
+    compared &= all(o <= f for o, f in zip(attributes.get("output_shape", full), full, strict=True))
     device = draw(DEVICES) if prod(strides) <= MOST_PHASES_FOR_SMALL_TILES else "interpreter"
     return Example(op, domain, (x, w, b, z), attributes, opset, constants, device, compared)
 
@@ -264,6 +277,23 @@ many = settings(max_examples=examples(100), deadline=None, suppress_health_check
 @given(convolutions())
 def test_convolutions(example: Example) -> None:
     example.check()
+
+
+@many
+@given(
+    convolutions(boxed=True),
+    st.sampled_from(((2, 4, 4), (1, 1, 32), (4, 8, 1), (1, 2, 16))),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_convolutions_in_boxes(example: Example, box: tuple[int, int, int], splits: int, persistent: bool) -> None:
+    def choose(asked: Convolution, dtype: str, _: Target) -> BoxTiles | Tiles:
+        if not takes_boxes(asked, dtype, Target.named("sm_90")):  # it has no pixels
+            return Tiles(32, 16, 16, 4, 1)
+        return BoxTiles(box if asked.rank else (32, 1, 1), 16, 16, 4, 1, splits, persistent and splits == 1)
+
+    with patch.object(kernels, "choose_tiles", choose):
+        replace(example, device="interpreter").check()
 
 
 @many

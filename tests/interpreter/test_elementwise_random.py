@@ -51,8 +51,8 @@ def check(case: Case, *, onnxruntime_too: bool = True) -> None:
         compare(got, y, max(case.atol, 4.0))
 
 
-IMPRECISE = {("Shrink", dtype) for dtype in ("float64", *INTEGERS)}
-"""What onnxruntime computes in a narrower type."""
+IMPRECISE = {*(("Shrink", dtype) for dtype in ("float64", *INTEGERS)), ("Clip", "float16")}
+"""What onnxruntime computes in another type: its answers are not those of the type itself."""
 
 
 @cache
@@ -106,9 +106,11 @@ def _celu(x: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def _shrink(x: np.ndarray, lambd: float, bias: float) -> np.ndarray:
-    if x.dtype.kind != "f":
-        x, bias = x.astype(object), int(bias)  # in float64 large ones would be rounded
-    return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
+    if x.dtype.kind == "f":
+        return np.where(x < -lambd, x + bias, np.where(x > lambd, x - bias, 0))
+    limits, exact = np.iinfo(x.dtype), x.astype(object)  # in float64 large ones would be rounded
+    y = np.where(exact < -lambd, exact + int(bias), np.where(exact > lambd, exact - int(bias), 0))
+    return np.asarray((y - limits.min) % 2**limits.bits + limits.min, object)
 
 
 PARAMETRIC: Mapping[str, tuple[Mapping[str, float], Reference]] = {
@@ -211,7 +213,7 @@ def _shifted(direction: str) -> Reference:
         within = np.where(inside, amount, 0).astype(x.dtype)
         if direction == "LEFT":
             return np.where(inside, np.left_shift(x, within), 0)
-        return np.where(inside, np.right_shift(x, within), np.where(x < 0, -1, 0))
+        return np.where(inside, np.right_shift(x, within), np.where(x < 0, x | ~x, x ^ x))
 
     return shift
 
@@ -369,7 +371,7 @@ def _clip(draw: st.DrawFn, opset: int, dtype: str) -> Case:
     """Absent bounds are the type's lowest and largest numbers, by the operator's text."""
     x = numbers(draw(seeds), draw(shapes(0, 4, size=300)), dtype)
     low, high = (numbers(draw(seeds), (), dtype) for _ in range(2))
-    assume(low == low and high == high)
+    assume(not np.isnan(low) and not np.isnan(high))
     limits = np.iinfo(dtype) if dtype in INTEGERS else ml_dtypes.finfo(numpy_dtype(dtype))
     if opset < 11:
         given = {n: float(np.float32(b)) for n, b in (("min", low), ("max", high)) if draw(st.booleans())}

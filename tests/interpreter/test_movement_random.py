@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -40,7 +40,9 @@ def arrays(draw: st.DrawFn, op_type: str, opset: int, shape: tuple[int, ...]) ->
     return bits(draw(seeds), shape, draw(st.sampled_from(types(op_type, opset))))
 
 
-def _node(op_type: str, opset: int, inputs: Sequence[np.ndarray | None], attributes: Any = {}, **rest: Any) -> NodeCase:
+def _node(
+    op_type: str, opset: int, inputs: Sequence[np.ndarray | None], attributes: Mapping[str, Any] = {}, **rest: Any
+) -> NodeCase:
     """Every input but the first is a constant, unless `constants` says otherwise."""
     rest.setdefault("constants", tuple(range(1, len(inputs))))
     return NodeCase("random", op_type, inputs, attributes, opset, **rest)

@@ -1,5 +1,5 @@
-"""Matrix products with random shapes, transpositions, factors, types and constants, against NumPy in float64 or wrapping
-integers, and against onnxruntime where it has a kernel for the type."""
+"""Matrix products with random shapes, transpositions, factors, types and constants, against NumPy in float64 or in
+integers that wrap around, and against onnxruntime where it has a kernel for the type."""
 
 from __future__ import annotations
 
@@ -121,6 +121,15 @@ ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
+PARAMETERS: Mapping[str, Mapping[str, float]] = {
+    "LeakyRelu": {"activation_alpha": 0.01},
+    "Elu": {"activation_alpha": 1.0},
+    "HardSigmoid": {"activation_alpha": 0.2, "activation_beta": 0.5},
+    "ThresholdedRelu": {"activation_alpha": 1.0},
+}
+"""Written out: onnxruntime has no defaults here."""
+
+
 @st.composite
 def gemms(draw: st.DrawFn) -> Product:
     """Gemm, and com.microsoft::FusedGemm. Integers are multiplied by whole numbers."""
@@ -156,22 +165,10 @@ def gemms(draw: st.DrawFn) -> Product:
     with np.errstate(all="ignore"):
         want = ACTIVATIONS[kind](want)
     attributes["activation"] = kind
-    if kind in ("LeakyRelu", "Elu", "HardSigmoid", "ThresholdedRelu"):  # onnxruntime has no defaults here
-        defaults = {
-            "LeakyRelu": (0.01, 0.0),
-            "Elu": (1.0, 0.0),
-            "HardSigmoid": (0.2, 0.5),
-            "ThresholdedRelu": (1.0, 0.0),
-        }
-        attributes["activation_alpha"], attributes["activation_beta"] = defaults[kind]
+    attributes |= PARAMETERS.get(kind, {})
     node = NodeCase("random", "FusedGemm", inputs, attributes, opset, constants, domain="com.microsoft")
-    return Product(
-        node,
-        want,
-        scale,
-        k,
-        dtype == "float32" and not special and k > 0 and kind in ("Relu", "Tanh", "Sigmoid", "LeakyRelu"),
-    )
+    known = dtype == "float32" and not special and k > 0 and kind in ("Relu", "Tanh", "Sigmoid", "LeakyRelu")
+    return Product(node, want, scale, k, known)
 
 
 def _times(factor: float, x: np.ndarray) -> np.ndarray:
@@ -239,16 +236,8 @@ def integer_matmuls(draw: st.DrawFn) -> Product:
     seed = draw(seeds)
     a, b = _operand(seed, a_shape, a_type, False), _operand(seed + 1, b_shape, b_type, False)
     a_zero, b_zero = (draw(_zero_points(x, dtype, axis)) for x, dtype, axis in ((a, a_type, -2), (b, b_type, -1)))
-    left = a.astype(np.int32) - (
-        0
-        if a_zero is None
-        else a_zero.astype(np.int32).reshape(-1, 1)
-        if a_zero.size > 1
-        else a_zero.astype(np.int32).reshape(())
-    )
-    right = b.astype(np.int32) - (
-        0 if b_zero is None else b_zero.astype(np.int32) if b_zero.size > 1 else b_zero.astype(np.int32).reshape(())
-    )
+    left = a.astype(np.int32) - _spread(a_zero, (-1, 1))
+    right = b.astype(np.int32) - _spread(b_zero, (-1,))
     want = np.asarray(np.matmul(left, right), np.int32)
     inputs: list[np.ndarray | None] = [a, b, a_zero, b_zero]
     while inputs[-1] is None:
@@ -265,6 +254,13 @@ def _zero_points(draw: st.DrawFn, x: np.ndarray, dtype: str, axis: int) -> np.nd
         kinds.append((x.shape[axis],))
     shape = draw(st.sampled_from(kinds))
     return None if shape is None else _operand(draw(seeds), shape, dtype, False)
+
+
+def _spread(zero: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+    """A zero point as it is taken from a whole operand, or from its rows or columns."""
+    if zero is None:
+        return np.zeros((), np.int32)
+    return zero.astype(np.int32).reshape(shape if zero.size > 1 else ())
 
 
 @many

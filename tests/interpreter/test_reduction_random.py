@@ -175,7 +175,7 @@ def arg_reductions(draw: st.DrawFn) -> Example:
 
 
 def _extreme_index(op: str, x: np.ndarray, axis: int, last: bool) -> np.ndarray:
-    """The text, and for NaN what onnxruntime does: it stays where it is the first element, and is passed over if not."""
+    """The text, and for NaN what onnxruntime does: it stays where it comes first, and is passed over elsewhere."""
     rows = np.moveaxis(x.astype(np.float64) if x.dtype.name in FLOAT_UNIT else x, axis, 0)
     if not rows.size:
         return np.zeros(rows.shape[1:], np.int64)

@@ -16,7 +16,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     """A suite of one interpreter test where Triton (an empty module: it is only looked for) would compile."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.delenv("GOSSAMER_STRICT", raising=False)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(pytester.path), str(FETCHER))))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (pytester.path, FETCHER, CONFTEST.parent))))
     pytester.makepyfile(triton="")
     pytester.makeini("[pytest]\naddopts = --strict-markers\nmarkers =\n  interpreter: x\n  compile: x\n")
     pytester.makeconftest(CONFTEST.read_text(encoding="utf-8"))

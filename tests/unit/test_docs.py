@@ -66,7 +66,7 @@ def test_commands_and_variables_exist(path: Path) -> None:
 
     text = path.read_text(encoding="utf-8")
     group = typer.main.get_command(app)
-    commands = set(re.findall(r"(?:`|^|\$ |=\d )gossamer ([a-z]+)", text, re.MULTILINE))
+    commands = set(re.findall(r"(?:`|^|\$ |=\d )gossamer ([a-z-]+)", text, re.MULTILINE))
     assert commands <= set(group.commands)  # type: ignore[attr-defined]
     assert set(re.findall(r"GOSSAMER_([A-Z_]+)", text)) <= {*settings.SETTINGS, "PYTHON", "MODELS"}
 

@@ -55,6 +55,7 @@ DOORS = {
 
 COMPUTED_IMPORTS = {
     "__init__.py": "public names are imported when they are first used",
+    "cudnn/__init__.py": "so are those of people who use cuDNN without ONNX",
     "kernels/registry.py": "families register themselves when they are imported",
     "providers/cudnn/__init__.py": "so do cuDNN's, when a node asks for one",
     "cudnn/routines/__init__.py": "a call names its routine, of which a process needs few",

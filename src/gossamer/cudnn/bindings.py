@@ -10,10 +10,9 @@ import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
-from gossamer.cudnn.tensors import Tensor
+from gossamer.cudnn.tensors import Tensor, numpy_dtype
 from gossamer.errors import InvalidArgument, WrongType
 
 __all__ = ["HostScalar", "address_of", "workspace_address"]
@@ -42,7 +41,10 @@ _DLPACK_NAMES = {
     **{(0, bits): f"int{bits}" for bits in (8, 16, 32, 64)},
     **{(1, bits): f"uint{bits}" for bits in (8, 16, 32, 64)},
     **{(2, bits): f"float{bits}" for bits in (16, 32, 64)},
-    **{(4, 16): "bfloat16", (6, 8): "bool", (10, 8): "float8_e4m3fn", (12, 8): "float8_e5m2"},
+    (4, 16): "bfloat16",
+    (6, 8): "bool",
+    (10, 8): "float8_e4m3fn",
+    (12, 8): "float8_e5m2",
 }
 """(DLDataTypeCode, bits) → NumPy's name."""
 
@@ -51,7 +53,7 @@ class HostScalar:
     """A number in host memory, where cuDNN reads scalars that are given by value."""
 
     def __init__(self, value: float | int, dtype: str) -> None:
-        self._array = np.array(value, dtype=np.dtype(getattr(ml_dtypes, dtype, dtype)))
+        self._array = np.array(value, dtype=numpy_dtype(dtype))
 
     @property
     def address(self) -> int:

@@ -17,7 +17,7 @@ from gossamer.cudnn.operations import norm as norms
 from gossamer.cudnn.operations import pointwise as pointwises
 from gossamer.cudnn.operations import reduction as reductions
 from gossamer.cudnn.operations import resample as resamples
-from gossamer.cudnn.tensors import Tensor, checked, data_type, strides_like, strides_of
+from gossamer.cudnn.tensors import Tensor, checked, data_type, rounded, strides_like, strides_of
 from gossamer.errors import InvalidArgument
 
 __all__ = ["FORMAT", "GraphBuilder"]
@@ -64,12 +64,14 @@ class GraphBuilder:
         if layout is not None and strides is not None:
             raise InvalidArgument(f"tensor {name!r}: give a layout or strides, not both")
         placed = strides_of(dims, layout) if strides is None else strides
-        return self._add(Tensor(self._free_uid(), name, tuple(dims), tuple(placed), data_type(dtype), alignment=alignment))
+        return self._add(
+            Tensor(self._free_uid(), name, tuple(dims), tuple(placed), data_type(dtype), alignment=alignment)
+        )
 
     def scalar(self, value: float | int, dtype: Any = "float32", rank: int = 4, name: str = "") -> Tensor:
         """A number that engines are given by value, with `rank` dimensions of size 1."""
-        ones = (1,) * rank
-        return self._add(Tensor(self._free_uid(), name, ones, ones, data_type(dtype), value=value))
+        ones, kind = (1,) * rank, data_type(dtype)
+        return self._add(Tensor(self._free_uid(), name, ones, ones, kind, value=rounded(value, kind)))
 
     def output(
         self,
@@ -276,7 +278,9 @@ class GraphBuilder:
         if min(dims) < 1:
             raise InvalidArgument(f"pooling of {x} over {sizes}: the result would have dims {dims}")
         y = self._virtual(dims, like=x)
-        self.operations.append(Resample(mode, x.uid, y.uid, sizes, moves.before, moves.after, moves.stride, self.compute))
+        self.operations.append(
+            Resample(mode, x.uid, y.uid, sizes, moves.before, moves.after, moves.stride, self.compute)
+        )
         return y
 
     def normalization(
@@ -316,9 +320,9 @@ class GraphBuilder:
         """softmax(scale · q kᵀ + bias) v.
 
         q: [N, heads, queries, size]; k, v: [N, heads, keys, size], where k's and v's heads may be a divisor of q's.
-        scale: by default 1/√size. bias: broadcasts to [N, heads, queries, keys]. causal: a query attends to no key after
-        its own index. The result has q's memory order: declare q with the strides that it has in memory, e.g. those of
-        [N, queries, heads, size].
+        scale: by default 1/√size. bias: broadcasts to [N, heads, queries, keys]. causal: a query attends to no key
+        after its own index. The result has q's memory order: declare q with the strides that it has in memory, e.g.
+        those of [N, queries, heads, size].
 
         float16 or bfloat16. Composed of matmul, pointwise and reduction operations in the one form that cuDNN's flash
         attention engines recognise; the two that compute the logarithm of the sums belong to it.
@@ -354,7 +358,9 @@ class GraphBuilder:
         """The tensor declared anew with its last two dimensions exchanged, which is how cuDNN wants keys."""
         if k.virtual or any(k.uid in operation.reads for operation in self.operations):
             raise InvalidArgument(f"attention with {k}: keys must be in memory, and nothing else may read them")
-        turned = replace(k, dims=(*k.dims[:2], k.dims[3], k.dims[2]), strides=(*k.strides[:2], k.strides[3], k.strides[2]))
+        turned = replace(
+            k, dims=(*k.dims[:2], k.dims[3], k.dims[2]), strides=(*k.strides[:2], k.strides[3], k.strides[2])
+        )
         self.tensors[k.uid] = turned
         return turned
 
@@ -403,9 +409,10 @@ class GraphBuilder:
 
     def _own(self, tensor: Tensor) -> Tensor:
         """The tensor as it is now, or InvalidArgument when it is another graph's."""
-        if not isinstance(tensor, Tensor) or tensor.uid not in self.tensors:
+        found = self.tensors.get(getattr(tensor, "uid", 0))
+        if found is None:
             raise InvalidArgument(f"{tensor} is no tensor of this graph")
-        return self.tensors[tensor.uid]
+        return found
 
 
 def _tensor(values: Mapping[str, Any]) -> Tensor:

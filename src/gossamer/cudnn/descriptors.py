@@ -8,8 +8,8 @@ of an attribute follows from the Python value, so that a caller writes
         tensor.set(Attribute.CUDNN_ATTR_TENSOR_DATA_TYPE, cudnnDataType.CUDNN_DATA_HALF)
         tensor.finalize()
 
-cuDNN copies what an attribute refers to: a descriptor may be freed once what was made from it is finalized. (NVIDIA's own
-frontend and PyTorch's plan cache depend on that too.)
+cuDNN copies what an attribute refers to: a descriptor may be freed once what was made from it is finalized. (NVIDIA's
+own frontend and PyTorch's plan cache depend on that too.)
 
 Source: cudnn_graph.h, "Backend descriptor" functions; cuDNN documentation, Backend API.
 """
@@ -116,7 +116,7 @@ class Descriptor:
         return self._set(attribute, type, len(values), array)
 
     def set_text(self, attribute: Attribute, text: bytes) -> Self:
-        """Set an attribute of characters; the terminating zero that cuDNN's parser reads up to is added and not counted."""
+        """Set an attribute of characters. cuDNN's parser reads up to a zero, which is added and not counted."""
         return self._set(attribute, Type.CUDNN_TYPE_CHAR, len(text), ctypes.create_string_buffer(text, len(text) + 1))
 
     def _set(self, attribute: Attribute, type: Type, count: int, array: Any) -> Self:

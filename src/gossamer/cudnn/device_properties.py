@@ -5,8 +5,8 @@
     DeviceProperties.from_json(path.read_bytes())
 
 cuDNN keeps them as a JSON object. Its keys grow from version to version, and unknown ones are ignored: the shipped ones
-have every key that a version from 9.8 on asks for. A plan is only restored on a device with the same architecture and
-number of multiprocessors; the other values serve heuristics and limits.
+have every key that a version from 9.8 on asks for. A plan is only restored for a device that agrees in the values of
+`COMPARED`; the others (clocks, cache and memory sizes, the name) only serve heuristics.
 
 Source: cudnn_graph.h, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR (since cuDNN 9.8).
 """
@@ -25,7 +25,7 @@ from gossamer.cudnn.descriptors import Attribute, Descriptor, Kind, Type
 from gossamer.cudnn.versions import require_device_properties
 from gossamer.errors import CudnnError, InvalidArgument, NotFound
 
-__all__ = ["KEYS", "DeviceProperties", "Shipped"]
+__all__ = ["COMPARED", "KEYS", "DeviceProperties", "Shipped"]
 
 _SHIPPED = Path(__file__).with_name("devices")
 
@@ -41,10 +41,22 @@ KEYS = frozenset(
 """Every key that some cuDNN from 9.8 to 9.28 asks for. (9.8 does without deviceName and maxThreadsPerBlock, 9.19
 without memoryBusWidth.)"""
 
+COMPARED = frozenset(
+    (
+        *("deviceVer", "multiProcessorCount", "maxThreadsPerBlock", "maxThreadsPerSM", "maxBlockSize", "maxGridSize"),
+        *("regsPerBlock", "maxRegistersPerSM", "maxSharedMemoryPerBlock", "maxSharedMemoryPerBlockOptin"),
+        *("reservedSharedMemoryPerBlock", "memoryBusWidth", "driverVer"),
+    )
+)
+"""Keys in which a plan's device and the one that it is restored for must agree (memoryBusWidth: by 9.28, not by 9.19).
+
+Of driverVer 9.28 only wants that the plan's is not newer; 9.19 wants the same, for which `with_driver` is there.
+"""
+
 
 @dataclass(frozen=True)
 class Shipped:
-    """Properties that come with Gossamer. measured: read off a device, instead of from published figures; source: which."""
+    """Properties that come with Gossamer. measured: read off a device, not from public figures; source: which."""
 
     name: str
     architecture: str
@@ -58,10 +70,11 @@ class DeviceProperties:
     """Properties of one device; equal when all their values are."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        """values: as in cuDNN's JSON. InvalidArgument where architecture or multiprocessors are missing."""
-        for key in ("deviceVer", "multiProcessorCount"):
-            if not isinstance(values.get(key), int) or isinstance(values[key], bool) or values[key] < 1:
-                raise InvalidArgument(f"device properties: {key} is {values.get(key)!r}, a positive whole number is wanted")
+        """values: as in cuDNN's JSON. InvalidArgument where architecture or multiprocessors are no numbers."""
+        for key in ("deviceVer", "multiProcessorCount", "driverVer"):
+            value = values.get(key, 0 if key == "driverVer" else None)
+            if not isinstance(value, int) or isinstance(value, bool) or value < (key != "driverVer"):
+                raise InvalidArgument(f"device properties: {key} is {value!r}, a positive whole number is wanted")
         self._text = json.dumps(dict(values), sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -77,7 +90,7 @@ class DeviceProperties:
 
     @classmethod
     def from_device(cls, ordinal: int = 0) -> DeviceProperties:
-        """Of a device of this machine, by its CUDA ordinal. Needs a driver and cuDNN 9.8; CudnnError says what lacks."""
+        """Of a device of this machine, by its CUDA ordinal. Needs a driver and cuDNN 9.8, or CudnnError says so."""
         require_device_properties()
         prerequisites.prepare()
         with Descriptor(Kind.CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, f"properties of device {ordinal}") as descriptor:
@@ -103,8 +116,8 @@ class DeviceProperties:
     def named(cls, name: str) -> DeviceProperties:
         """Shipped properties: a device (`h100-sxm`), or an architecture (`sm_90`), for which one device stands.
 
-        NotFound lists the names. Of an architecture's devices only those with the same number of multiprocessors can
-        restore its plans: name the device where you know it.
+        NotFound lists the names. Plans for one device of an architecture are mostly refused on others (see `COMPARED`):
+        name the device where you know it.
         """
         return cls.shipped(name).properties
 
@@ -145,6 +158,24 @@ class DeviceProperties:
         """The driver's name for it; empty where an old cuDNN left it out."""
         return str(self.values.get("deviceName", ""))
 
+    @property
+    def driver(self) -> int:
+        """The driver's CUDA version, as cuDriverGetVersion counts (13000); of plans, the oldest that they run on."""
+        return int(self.values.get("driverVer", 0))
+
+    def with_driver(self, version: int) -> DeviceProperties:
+        """The same device under another driver: plans for it run on that one and on newer ones.
+
+        version: as cuDriverGetVersion counts: 12080 for CUDA 12.8. The shipped properties say 13000, the oldest driver
+        that cuDNN for CUDA 13 runs on.
+        """
+        return DeviceProperties(self.values | {"driverVer": version})
+
+    def differences(self, other: DeviceProperties) -> tuple[str, ...]:
+        """Keys of `COMPARED` in which two devices differ, sorted; a key that one lacks is no difference."""
+        mine, theirs = self.values, other.values
+        return tuple(sorted(key for key in COMPARED & mine.keys() & theirs.keys() if mine[key] != theirs[key]))
+
     def serialize(self) -> bytes:
         """cuDNN's JSON, keys sorted, without spaces: equal properties have equal bytes."""
         return self._text.encode()
@@ -166,7 +197,9 @@ class DeviceProperties:
             if error.status // 1000 != 2:  # not a bad parameter
                 raise
             missing = ", ".join(sorted(KEYS - self.values.keys()))
-            raise InvalidArgument(f"{self}: {f'without {missing}, which some versions need; ' * bool(missing)}{error}") from error
+            raise InvalidArgument(
+                f"{self}: {f'without {missing}, which some versions need; ' * bool(missing)}{error}"
+            ) from error
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeviceProperties) and self._text == other._text

@@ -1,12 +1,12 @@
 """A stand-in for the CUDA driver, for machines that compile and have none.
 
-cuDNN's runtime-compiled engines link against `libcuda.so.1`; without it cuDNN proposes fewer engines, and from 9.28 on it
-does not even read device properties. They never call it while a plan is made. So where there is no driver, a library of a
-few functions, each of which answers "no device", lets them be planned for.
+cuDNN's runtime-compiled engines link against `libcuda.so.1`; without it cuDNN proposes fewer engines, and from 9.28 on
+it does not even read device properties. They never call it while a plan is made. So where there is no driver, a library
+of a few functions, each of which answers "no device", lets them be planned for.
 
-`load` is called by the process that compiles, never by one that runs models, and does nothing where a driver exists. The
-library is built once with the machine's C compiler and kept in Gossamer's cache under the SHA-256 of its source, in a
-folder that only the user can write: what others could write there would be loaded into this process.
+`load` is called by the process that compiles, never by one that runs models, and does nothing where a driver exists.
+The library is built once with the machine's C compiler and kept in Gossamer's cache under the SHA-256 of its source, in
+a folder that only the user can write: what others could write there would be loaded into this process.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _loaded: list[ctypes.CDLL] = []  # held open: cuDNN finds it by its name
 def load() -> Path | None:
     """Make a stand-in resident, unless this process has a driver, or can have one; None then.
 
-    Returns the library's path. PlanError PREREQUISITE_MISSING where there is no C compiler to build it with, or its folder
-    can be written by others. Linux only; elsewhere it does nothing.
+    Returns the library's path. PlanError PREREQUISITE_MISSING where there is no C compiler to build it with, or its
+    folder can be written by others. Linux only; elsewhere it does nothing.
     """
     if _loaded:
         return Path(linking.path_of(_loaded[0]))
@@ -107,7 +107,9 @@ def _build(path: Path) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             said = done.stderr.strip()
-            raise PlanError("PREREQUISITE_MISSING", f"{' '.join(command)} failed, the driver's stand-in is not built:\n{said}")
+            raise PlanError(
+                "PREREQUISITE_MISSING", f"{' '.join(command)} failed, the driver's stand-in is not built:\n{said}"
+            )
         built.chmod(0o700)
         os.replace(built, path)
 

@@ -73,8 +73,8 @@ class Choice:
     workspace_limit: int | None = None
 
     def __post_init__(self) -> None:
-        if unknown := set(self.modes) - MODES.keys() or not self.modes:
-            raise InvalidArgument(f"heuristic modes {unknown or '()'}: accepted are {', '.join(MODES)}")
+        if not self.modes or not MODES.keys() >= set(self.modes):
+            raise InvalidArgument(f"heuristic modes {self.modes}: accepted are some of {', '.join(MODES)}")
         if unknown_notes := (self.require | self.forbid) - NOTES:
             raise InvalidArgument(f"notes {', '.join(sorted(unknown_notes))}: there are {', '.join(sorted(NOTES))}")
 
@@ -125,7 +125,9 @@ def _results(operation_graph: Descriptor, mode: str, properties: Descriptor | No
 
 
 def _config(descriptor: Descriptor, mode: str) -> EngineConfig:
-    with descriptor.get_descriptor(Attribute.CUDNN_ATTR_ENGINECFG_ENGINE, Kind.CUDNN_BACKEND_ENGINE_DESCRIPTOR) as engine:
+    with descriptor.get_descriptor(
+        Attribute.CUDNN_ATTR_ENGINECFG_ENGINE, Kind.CUDNN_BACKEND_ENGINE_DESCRIPTOR
+    ) as engine:
         behavior = engine.get(Attribute.CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, Type.CUDNN_TYPE_BEHAVIOR_NOTE)
         numerical = engine.get(Attribute.CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, Type.CUDNN_TYPE_NUMERICAL_NOTE)
         index = engine.get_int(Attribute.CUDNN_ATTR_ENGINE_GLOBAL_INDEX)

@@ -1,10 +1,10 @@
 """What a cuDNN is like, found out in a process of its own, which may die of it.
 
-Started by `verdicts`; imports next to nothing, to be quick. Standard input has the request as JSON: `target` (a
-path, or a name that the dynamic loader is to search for), `part` (regular expression for the file names of parts),
-`names` (of the parts that are looked for outside the umbrella's folder too), `checks` (part → umbrella function that
-checks its version), `functions` and `stand_in` (a symbol that only a stand-in for cuDNN has). Standard output gets JSON lines: `{"doing": …}` before each step that may end the
-process, and last `{"report": …}`.
+Started by `verdicts`; imports next to nothing, to be quick. Standard input has the request as JSON: `target` (a path,
+or a name that the dynamic loader is to search for), `part` (regular expression for the file names of parts), `names`
+(part → its name for the dynamic loader, where it is not beside the umbrella), `checks` (part → umbrella function that
+checks its version), `functions` and `stand_in` (a symbol that only a stand-in for cuDNN has). Standard output gets JSON
+lines: `{"doing": …}` before each step that may end the process, and last `{"report": …}`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,9 @@
         plan = graph.build(modes=("A", "fallback"))
         blob = plan.serialize()
 
-A graph has device properties, a handle, or both. With properties it is *handle-free*: building and restoring need neither
-handle nor context, and, with a driver or its stand-in (`driver_stand_in`), no device. Executing always needs a handle.
+A graph has device properties, a handle, or both. With properties it is *handle-free*: building and restoring need
+neither handle nor context, and, with a driver or its stand-in (`driver_stand_in`), no device. Executing always needs a
+handle.
 
 Source: cudnn_graph.h, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR; cuDNN frontend, Graph.
 """
@@ -36,7 +37,6 @@ from gossamer.cudnn.operations import Lowering
 from gossamer.cudnn.plan_format import BackendPlan, PlanRecord, Scalar
 from gossamer.cudnn.plans import Plan
 from gossamer.cudnn.verdicts import version_text
-from gossamer.cudnn.versions import require_device_properties
 from gossamer.errors import CudnnError, InvalidArgument, PlanError, WrongType
 
 __all__ = ["Graph"]
@@ -89,12 +89,12 @@ class Graph(GraphBuilder):
     ) -> Plan:
         """The plan of the first engine that cuDNN proposes, that is acceptable, and that works.
 
-        modes: heuristic modes in order: `A`, `B`, `fallback`. require, forbid: notes, of behaviour or numerical, that the
-        engine must all have or none of which it may have: `require=["RUNTIME_COMPILATION"]`,
+        modes: heuristic modes in order: `A`, `B`, `fallback`. require, forbid: notes, of behaviour or numerical, that
+        the engine must all have or none of which it may have: `require=["RUNTIME_COMPILATION"]`,
         `forbid=["NONDETERMINISTIC", "DOWN_CONVERT_INPUTS"]`. where: any other condition. workspace_limit: most bytes.
 
-        PlanError NOT_SUPPORTED lists what was proposed and why it was not taken; ATTRIBUTE_NOT_SET says that the graph has
-        neither properties nor a handle. CudnnError where cuDNN calls an operation invalid.
+        PlanError NOT_SUPPORTED lists what was proposed and why it was not taken; ATTRIBUTE_NOT_SET says that the graph
+        has neither properties nor a handle. CudnnError where cuDNN calls an operation invalid.
         """
         refusals: list[str] = []
         choice = Choice(tuple(modes), frozenset(require), frozenset(forbid), where, workspace_limit)
@@ -123,16 +123,22 @@ class Graph(GraphBuilder):
                 if plan is not None:
                     yield plan
 
-    def _properties(self, stack: ExitStack) -> Descriptor | None:
-        """The properties' descriptor; None where the handle serves."""
+    def _properties(self, stack: ExitStack, driver: int | None = None) -> Descriptor | None:
+        """The properties' descriptor; None where the handle serves.
+
+        driver: of a plan that is restored. cuDNN up to 9.19 takes it for no other one, later ones for newer ones too:
+        it is told the plan's own where the device's is newer.
+        """
         if self.properties is None and self.handle is None:
             raise PlanError(
                 "ATTRIBUTE_NOT_SET",
-                "this graph has neither device properties nor a handle; give Graph(properties=DeviceProperties…) to work "
-                "without a handle, or Graph(handle=…)",
+                "this graph has neither device properties nor a handle; give Graph(properties=…) to work without a "
+                "handle, or Graph(handle=…)",
             )
         if self.properties is not None:
-            return stack.enter_context(self.properties.describe())
+            newer = driver is not None and self.properties.driver > driver
+            described = self.properties.with_driver(driver) if driver is not None and newer else self.properties
+            return stack.enter_context(described.describe())
         prerequisites.prepare()
         return None
 
@@ -205,7 +211,9 @@ class Graph(GraphBuilder):
         text = descriptor.get_text(Attribute.CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)
         backend = plan_format.read_backend_plan(text)
         scalars = {
-            tensor.uid: Scalar(tensor.value, tensor.dtype) for tensor in self.tensors.values() if tensor.value is not None
+            tensor.uid: Scalar(tensor.value, tensor.dtype)
+            for tensor in self.tensors.values()
+            if tensor.value is not None
         }
         return PlanRecord(
             backend,
@@ -231,16 +239,16 @@ class Graph(GraphBuilder):
         """Restore a plan from bytes, or a graph from text or a dict; InvalidArgument (WrongType) on anything else.
 
         Bytes are a plan, from `Plan.serialize` or NVIDIA's frontend of the same cuDNN version. It is restored with
-        `handle` where one is given (the graph's properties are ignored then), else with the graph's properties, else with
-        its handle, and returned. Name, kernel cache, properties and handle of this graph stay; tensors, data types and
-        operations become the plan's (of the frontend's plans only tensors).
+        `handle` where one is given (the graph's properties are ignored then), else with the graph's properties, else
+        with its handle, and returned. Name, kernel cache, properties and handle of this graph stay; tensors, data types
+        and operations become the plan's (of the frontend's plans only tensors).
 
-        Text or a dict is a graph (`as_dict`, or that as JSON): tensors, data types and operations become that, and None is
-        returned.
+        Text or a dict is a graph (`as_dict`, or that as JSON): tensors, data types and operations become that, and None
+        is returned.
 
         enforce_precompiled: refuse bytes that carry a graph and no plan, for which it would be built here.
         PlanError: ATTRIBUTE_NOT_SET (nothing to restore with), NOT_SUPPORTED (cuDNN too old for properties),
-        ARCH_MISMATCH, VERSION_MISMATCH, CORRUPT, NOT_PRECOMPILED.
+        ARCH_MISMATCH, DRIVER_MISMATCH, VERSION_MISMATCH, CORRUPT, NOT_PRECOMPILED.
         """
         if isinstance(blob, str | Mapping):
             self._take(_parsed(blob) if isinstance(blob, str) else blob)
@@ -257,29 +265,25 @@ class Graph(GraphBuilder):
 
     def _with_handle(self, handle: Handle | int) -> Graph:
         """This graph, to be planned with a handle only."""
-        twin = Graph(
-            handle=handle, name=self.name, kernel_cache=self.kernel_cache, dynamic_shapes=self.dynamic_shapes
-        )
+        twin = Graph(handle=handle, name=self.name, kernel_cache=self.kernel_cache, dynamic_shapes=self.dynamic_shapes)
         twin._take(self.as_dict())
         return twin
 
     def _restored(self, record: PlanRecord, backend: BackendPlan, handle: Handle | int | None) -> Plan:
+        use_handle = handle is not None or self.properties is None
+        chosen = self.handle if handle is None else handle
         with ExitStack() as stack:
-            properties = None
-            if handle is None:
-                require = self.properties is not None
-                properties = self._properties(stack) if require or self.handle is None else None
-                handle = self.handle
+            properties = None if use_handle and chosen is not None else self._properties(stack, backend.device.driver)
             prerequisites.prepare()
             descriptor = Descriptor(_EXECUTION_PLAN, "a plan that is restored")
             try:
-                self._set_device(descriptor, properties, handle)
+                self._set_device(descriptor, properties, chosen)
                 descriptor.set_text(Attribute.CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, backend.text)
                 descriptor.finalize()
-                plan = Plan(descriptor, record, handle)
+                plan = Plan(descriptor, record, chosen)
             except CudnnError as error:
                 descriptor.close()
-                raise self._not_restored(error, backend, properties is None) from error
+                raise self._not_restored(error, backend, chosen if properties is None else None) from error
             except BaseException:
                 descriptor.close()
                 raise
@@ -308,18 +312,26 @@ class Graph(GraphBuilder):
             for uid, tensor in backend.tensors.items()
         }
 
-    def _not_restored(self, error: CudnnError, backend: BackendPlan, with_handle: bool) -> PlanError:
-        made_for = f"{backend.architecture} with {backend.multiprocessors} multiprocessors ({backend.device_name})"
-        here = "the handle's device" if with_handle else str(self.properties)
+    def _not_restored(self, error: CudnnError, backend: BackendPlan, handle: Handle | int | None) -> PlanError:
+        """What it means that cuDNN does not take a plan."""
         library = loader.load()
         if error.status == cudnnStatus.CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH:
-            return PlanError("ARCH_MISMATCH", f"the plan is for {made_for}, and to be restored for {here}: {error}")
+            return self._mismatch(error, backend.device, handle)
         if backend.version != library.version:
             made_by, this = version_text(backend.version), library.version_text
             return PlanError("VERSION_MISMATCH", f"cuDNN {made_by} made the plan, and this is cuDNN {this}: {error}")
-        if error.status // 1000 == 2:
-            return PlanError("CORRUPT", f"cuDNN does not take the plan for {made_for}: {error}")
-        return PlanError("NOT_SUPPORTED", f"the plan for {made_for} cannot be restored for {here}: {error}")
+        reason = "CORRUPT" if error.status // 1000 == 2 else "NOT_SUPPORTED"
+        return PlanError(reason, f"cuDNN does not take the plan for {backend.device}: {error}")
+
+    def _mismatch(self, error: CudnnError, made_for: DeviceProperties, handle: Handle | int | None) -> PlanError:
+        here = self.properties if handle is None else DeviceProperties.from_handle(handle)
+        if here is None:
+            return PlanError("ARCH_MISMATCH", f"the plan is for {made_for}: {error}")
+        keys = made_for.differences(here)
+        values = (f"{key} {made_for.values[key]} and {here.values[key]}" for key in keys)
+        reason = "DRIVER_MISMATCH" if keys == ("driverVer",) else "ARCH_MISMATCH"
+        differing = f" (they differ in {', '.join(values)})" if keys else ""
+        return PlanError(reason, f"the plan is for {made_for}, and this is for {here}{differing}: {error}")
 
     def _as_plan_error(self, error: CudnnError) -> CudnnError | PlanError:
         """Not supported is for callers to handle; everything else stays what it is."""

@@ -70,8 +70,9 @@ def address_of(handle: Handle | int) -> int:
     """The `cudnnHandle_t` of a Handle, or of another library's, given as its address."""
     if isinstance(handle, Handle):
         return handle.address
-    if isinstance(handle, int) and not isinstance(handle, bool) and handle > 0:
-        return handle
+    given: object = handle  # callers are not all typed
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return given
     raise WrongType(f"a cuDNN handle is a Handle, or an address as int; this is {handle!r}")
 
 

@@ -11,6 +11,7 @@ from typing import Self
 
 from gossamer.cudnn import prerequisites
 from gossamer.cudnn.descriptors import Attribute, Descriptor, Kind
+from gossamer.cudnn.plan_format import check_references
 from gossamer.errors import InvalidArgument, PlanError, WrongType
 
 __all__ = ["KernelCache"]
@@ -34,8 +35,10 @@ class KernelCache:
             raise WrongType(f"a kernel cache is restored from bytes, not {type(blob).__name__}")
         text = bytes(blob)
         try:
-            json.loads(text)
-        except ValueError as error:
+            values = json.loads(text)
+            if "operationGraph" in values:
+                check_references(values["operationGraph"])
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise PlanError("CORRUPT", f"these {len(text)} bytes are no kernel cache: {error}") from error
         cache = cls()
         try:

@@ -14,7 +14,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -74,7 +74,7 @@ class Library:
 
     @property
     def handle(self) -> int | None:
-        """What `dlopen` (LoadLibrary) returned, for code that looks up symbols itself; None when unavailable. (R1.10)"""
+        """What `dlopen` (LoadLibrary) returned, for code that looks up symbols itself; None if unavailable. (R1.10)"""
         return self.opened._handle if self.opened else None
 
     @property
@@ -96,20 +96,29 @@ DISABLED = Library(State.DISABLED, "cuDNN was disabled by the CUDA provider opti
 """For sessions with `enable_cudnn=0`."""
 
 _NOT_FOUND = "cuDNN was not found at runtime. Install cuDNN, or disable CUDA execution for this op/model."
-_FORCED = Library(State.MISSING, _NOT_FOUND)  # what `force_absent` puts in place
 
-_lock = threading.Lock()
-_current: Library | None = None
-_preloaded: tuple[str, ...] = ()
+
+class _Process:
+    """What the process knows. library: None until somebody asked. preloaded: paths, latest first."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.library: Library | None = None
+        self.preloaded: tuple[str, ...] = ()
+        self.forced = False  # by a test
+
+
+_process = _Process()
 
 
 def load() -> Library:
     """The process's cuDNN. The first call looks for it, and opens it; threads that ask meanwhile wait. (R1.6)"""
-    library = _current
+    library = _process.library
     if library is None:
-        with _lock:
-            library = _current or _search()
-            _publish(library)
+        with _process.lock:
+            if _process.library is None:
+                _process.library = _first_usable(search.candidates(search.environment(_process.preloaded)))
+            library = _process.library
     return library
 
 
@@ -119,8 +128,8 @@ def effective(enabled: bool) -> Library:
 
 
 def loaded_without_loading() -> Library | None:
-    """The process's cuDNN if `load` was called, else None."""
-    return _current
+    """The process's cuDNN if it was asked for before, else None."""
+    return _process.library
 
 
 def preload(candidates: Iterable[Candidate]) -> Library:
@@ -128,14 +137,14 @@ def preload(candidates: Iterable[Candidate]) -> Library:
 
     Gives what came of it. Where the process has a cuDNN already, that one stays.
     """
-    global _preloaded
-    with _lock:
-        if _current is _FORCED or (_current is not None and _current.available):
-            return _current
+    with _process.lock:
+        before = _process.library
+        if before is not None and (before.available or _process.forced):
+            return before
         library = _first_usable(candidates)
         if library.available:
-            _preloaded = (library.path, *_preloaded)
-            _publish(library)
+            _process.preloaded = (library.path, *_process.preloaded)
+            _process.library = library
     return library
 
 
@@ -144,37 +153,34 @@ def survey(anew: bool = False) -> Iterator[tuple[Candidate, Verdict]]:
 
     anew: examine each, whatever is remembered about it.
     """
-    for candidate in search.candidates(search.environment(_preloaded)):
+    for candidate in search.candidates(search.environment(_process.preloaded)):
         yield _consider(candidate, anew)
 
 
 def installed_version() -> str | None:
     """`9.28.1` of the cuDNN that `load` gave or would give, None where it gives none. Opens nothing here. (R8.2)"""
-    if _current is not None:
-        return _current.version_text or None
+    if _process.library is not None:
+        return _process.library.version_text or None
     return next((version_text(verdict.version) for _, verdict in survey() if verdict.good), None)
 
 
 @contextmanager
-def force_absent() -> Iterator[None]:
-    """For tests only: inside, the whole process finds no cuDNN, whatever is installed or loaded. (R1.9)"""
-    global _current
-    with _lock:
-        before, _current = _current, _FORCED
+def forced(library: Library) -> Iterator[None]:
+    """For tests only: inside, this is the process's cuDNN, whatever is installed or loaded, and preload_dlls
+    changes nothing; afterwards all is as it was. (R1.9)
+    """
+    with _process.lock:
+        before, _process.library, _process.forced = _process.library, library, True
     try:
         yield
     finally:
-        with _lock:
-            _current = before
+        with _process.lock:
+            _process.library, _process.forced = before, False
 
 
-def _publish(library: Library) -> None:
-    global _current
-    _current = library
-
-
-def _search() -> Library:
-    return _first_usable(search.candidates(search.environment(_preloaded)))
+def force_absent() -> AbstractContextManager[None]:
+    """For tests only: inside, the whole process finds no cuDNN. (R1.9)"""
+    return forced(Library(State.MISSING, _NOT_FOUND))
 
 
 def _first_usable(candidates: Iterable[Candidate]) -> Library:

@@ -1,12 +1,13 @@
 """Plans as bytes: the format of NVIDIA's frontend, with a part of our own.
 
-A plan is a UBJSON object. What the frontend (1.28 and newer) writes and reads is there under its own names, so that plans
-go either way: `cudnn_backend_data` is the backend's own JSON text with everything about tensors, engine and device,
-`pass_by_values` the scalars, and so on. Ours are two more, which the frontend ignores: `gossamer`, with the names of
-tensors, notes, and the graph that the plan was made of; and `gossamer_sha256`, over all bytes with its own digits
-taken as zeros. A plan that has one but not the other, or whose digest differs, is damaged.
+A plan is a UBJSON object. What the frontend (1.28 and newer) writes and reads is there under its own names, so that
+plans go either way: `cudnn_backend_data` is the backend's own JSON text with everything about tensors, engine and
+device, `pass_by_values` the scalars, and so on. Ours are two more, which the frontend ignores: `gossamer`, with the
+names of tensors, notes, and the graph that the plan was made of; and `gossamer_sha256`, over all bytes with its own
+digits taken as zeros. A plan that has one but not the other, or whose digest differs, is damaged.
 
-Equal plans have equal bytes. `decode` believes nothing: every field is checked, and PlanError CORRUPT says which is wrong.
+Equal plans have equal bytes. `decode` believes nothing: every field is checked, and PlanError CORRUPT says which is
+wrong.
 
 Source: cudnn_frontend/graph_interface.h (Graph::serialize, Graph::deserialize), json_version 2.0.
 """
@@ -15,12 +16,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from gossamer.cudnn import ubjson
+from gossamer.cudnn.device_properties import DeviceProperties
 from gossamer.cudnn.tensors import DATA_TYPES, Tensor
 from gossamer.errors import PlanError
 
@@ -49,14 +52,13 @@ class Scalar:
 class BackendPlan:
     """What the backend's JSON text says: who made it, for what, over which tensors.
 
-    version: of cuDNN, as cudnnGetVersion counts. tensors: those in memory, and scalars, by uid, without names.
+    version: of cuDNN, as cudnnGetVersion counts. device: what it was made for. tensors: those in memory, and scalars,
+    by uid, without names.
     """
 
     text: bytes
     version: int
-    architecture: str
-    multiprocessors: int
-    device_name: str
+    device: DeviceProperties
     engine: int
     tensors: dict[int, Tensor]
 
@@ -65,8 +67,9 @@ class BackendPlan:
 class PlanRecord:
     """All that a plan's bytes hold. backend: None where they carry no precompiled plan.
 
-    replacements: uid → (uid, byte offset): its address is that of the other, which is given, plus the offset. placed: uid → offset of it in the
-    frontend's part of the workspace, which comes first and has reserved_workspace bytes. graph: the dict form of the graph.
+    replacements: uid → (uid, byte offset): its address is that of the other, which is given, plus the offset. placed:
+    uid → offset of it in the frontend's part of the workspace, which comes first and has reserved_workspace bytes.
+    graph: the dict form of the graph.
     """
 
     backend: BackendPlan | None
@@ -181,18 +184,38 @@ def _check_uids(document: Mapping[str, Any], record: PlanRecord) -> None:
 def read_backend_plan(text: bytes) -> BackendPlan:
     """What the backend's JSON text says about itself. ValueError, KeyError or TypeError where it is none."""
     values = json.loads(text)
-    profile, graph, engine = values["GPUProfile"], values["operationGraph"], values["engine"]
+    profile, graph, engine = _of(dict, values["GPUProfile"]), values["operationGraph"], values["engine"]
+    check_references(graph)
     tensors = (_backend_tensor(one) for one in graph["tensors"] if not one["isVirtual"])
     return BackendPlan(
         text,
         version=_whole(values["cudnnVersion"]),
-        architecture=f"sm_{_whole(profile['deviceVer']) // 10}",
-        multiprocessors=_whole(profile["multiProcessorCount"]),
-        device_name=str(profile.get("deviceName", "")),
+        device=DeviceProperties(profile),
         engine=_whole(engine["engineId"]),
         tensors={tensor.uid: tensor for tensor in tensors},
     )
 
+
+def check_references(graph: Mapping[str, Any]) -> None:
+    """ValueError unless operations refer to tensors by uid: cuDNN ends the process where one is no number or unknown."""
+    names = [_of(str, one["name"]) for one in graph["tensors"]]
+    if len(set(names)) != len(names) or not all(
+        _UID.fullmatch(name) and -(2**63) <= int(name) < 2**63 for name in names
+    ):
+        raise ValueError(f"tensors are named {', '.join(names)}")
+    for node in graph["nodes"]:
+        for key, value in node.items():
+            if (
+                isinstance(value, str)
+                and (_REFERRING.match(key) or not value.startswith("CUDNN_"))
+                and value not in names
+            ):
+                raise ValueError(f"{node['operation']} has the unknown tensor {value!r} as {key}")
+
+
+_UID = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_REFERRING = re.compile(r"[A-Z]|mat[A-Z]|d[XYWB]$|.*Desc$")
+"""Keys of an operation that hold a tensor's name: X, matA, dY, Scale, epsilonDesc; the others' texts are enums."""
 
 _DTYPE_OF = {value.name: name for name, value in DATA_TYPES.items()}
 

@@ -66,7 +66,7 @@ class Plan:
 
     @property
     def numerical_notes(self) -> frozenset[str]:
-        """What its engine does to numbers: TENSOR_CORE, WINOGRAD, NONDETERMINISTIC, …; not known of frontend's plans."""
+        """What its engine does to numbers: TENSOR_CORE, WINOGRAD, …; not known of NVIDIA's frontend's plans."""
         return self._record.numerical_notes
 
     @property
@@ -82,12 +82,12 @@ class Plan:
     @property
     def architecture(self) -> str:
         """What it was made for: `sm_90`."""
-        return self._backend.architecture
+        return self._backend.device.architecture
 
     @property
     def multiprocessors(self) -> int:
         """How many multiprocessors it was made for."""
-        return self._backend.multiprocessors
+        return self._backend.device.multiprocessors
 
     @property
     def cudnn_version(self) -> int:

@@ -37,9 +37,9 @@ def preload_dlls(
     cuda: the libraries of CUDA that cuDNN uses: NVRTC and cuBLASLt. Gossamer needs none, so missing ones are no error.
     cudnn: cuDNN. If none can be loaded, that is logged as an error, which names the file; a session that was refused
     cuDNN before asks again after this succeeded.
-    directory: where to look first. None: PyTorch's folder, then NVIDIA's wheels. "": NVIDIA's wheels. Otherwise a folder;
-    a relative one is meant from this package's own folder, never from the working directory. Then comes what the
-    system's loader finds by name.
+    directory: where to look first. None: PyTorch's folder, then NVIDIA's wheels. "": NVIDIA's wheels. Otherwise a
+    folder; a relative one is meant from this package's own folder, never from the working directory. Then comes what
+    the system's loader finds by name.
     msvc: without effect; Python for Windows has Microsoft's runtime with it.
 
     Raises InvalidArgument if the directory does not exist.

@@ -1,8 +1,9 @@
-"""The libraries that cuDNN opens while it plans: cuBLASLt, NVRTC, the driver. Found and opened before it looks for them.
+"""The libraries that cuDNN opens while it plans: cuBLASLt, NVRTC, the driver. Found and opened before it looks for
+them.
 
 A cuDNN whose precompiled engines do not find cuBLASLt ends the process ("Invalid handle. Cannot load symbol
-cublasLtGetVersion"), so that is asked for first. Wheels install these libraries next to cuDNN's, where neither the dynamic
-loader nor always cuDNN looks; a library that is already open is found by its name from everywhere.
+cublasLtGetVersion"), so that is asked for first. Wheels install these libraries next to cuDNN's, where neither the
+dynamic loader nor always cuDNN looks; a library that is already open is found by its name from everywhere.
 
 Once per process and cuDNN. Nothing here is searched for in the working directory, sys.path or PYTHONPATH.
 """
@@ -31,7 +32,8 @@ _WHEELS = {"cublasLt": ("cublas", "cu13"), "nvrtc": ("cuda_nvrtc", "cu13")}
 def prepare() -> None:
     """Open what this process's cuDNN will look for. PlanError PREREQUISITE_MISSING names what is not there.
 
-    NVRTC may be missing: cuDNN then refuses the engines that need it, one by one. Where there is no cuDNN, nothing happens.
+    NVRTC may be missing: cuDNN then refuses the engines that need it, one by one. Where there is no cuDNN, nothing
+    happens.
     """
     library = loader.load()
     if not library.available or library.path in _prepared:
@@ -41,7 +43,9 @@ def prepare() -> None:
             return
         _require_driver()
         major = int(calls.cudnnGetCudartVersion()) // 1000
-        if any(part.name == "engines_precompiled" for part in library.parts) and not _opened("cublasLt", major, library):
+        if any(part.name == "engines_precompiled" for part in library.parts) and not _opened(
+            "cublasLt", major, library
+        ):
             raise PlanError(
                 "PREREQUISITE_MISSING",
                 f"cuDNN {library.version_text} needs libcublasLt.so.{major}, and would end the process without it; "

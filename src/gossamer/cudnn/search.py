@@ -154,9 +154,9 @@ STEPS: tuple[Callable[[Environment], Iterator[Candidate]], ...] = (
 def steerable(environment: Environment) -> str:
     """Why no cuDNN may be used because the working directory could steer what is opened, or nothing.
 
-    The dynamic loader resolves relative entries of LD_LIBRARY_PATH, and empty ones, against the working directory of the
-    moment. It does so for any cuDNN, also one that was opened by absolute path: cuDNN opens its parts by name, when it
-    first needs each, and begins with names that no wheel has beside it (`libcudnn_graph.so.9.28.1`).
+    The dynamic loader resolves relative entries of LD_LIBRARY_PATH, and empty ones, against the working directory of
+    the moment. It does so for any cuDNN, also one that was opened by absolute path: cuDNN opens its parts by name, when
+    it first needs each, and begins with names that no wheel has beside it (`libcudnn_graph.so.9.28.1`).
     """
     entries = environment.library_path.replace(";", ":").split(":") if environment.library_path else []
     relative = dict.fromkeys(repr(entry) if entry else "an empty entry" for entry in entries if entry[:1] != "/")

@@ -24,6 +24,6 @@ def fill(pointer: int, count: int, value: float) -> None:
         check(calls.cudnnSetTensor4dDescriptor(tensor, *form, 1, 1, 1, count), "cudnnSetTensor4dDescriptor", _DOING)
         check(calls.cudnnSetTensor(handle, tensor, pointer, byref(c_float(value))), "cudnnSetTensor", _DOING)
     finally:
-        if tensor:
+        if tensor.value:
             calls.cudnnDestroyTensorDescriptor(tensor)
         calls.cudnnDestroy(handle)

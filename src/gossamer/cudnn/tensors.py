@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from gossamer.cudnn.descriptors import Attribute, Descriptor, Kind
@@ -36,8 +37,17 @@ DATA_TYPES: dict[str, cudnnDataType] = {
 """Names of data types; cuDNN's `bool` is one bit for tensors in memory, a whole value inside a graph."""
 
 ITEM_BITS = {
-    **{"float32": 32, "float64": 64, "float16": 16, "bfloat16": 16, "int8": 8, "uint8": 8, "int32": 32, "int64": 64},
-    **{"bool": 1, "float8_e4m3fn": 8, "float8_e5m2": 8},
+    "float32": 32,
+    "float64": 64,
+    "float16": 16,
+    "bfloat16": 16,
+    "int8": 8,
+    "uint8": 8,
+    "int32": 32,
+    "int64": 64,
+    "bool": 1,
+    "float8_e4m3fn": 8,
+    "float8_e5m2": 8,
 }
 
 
@@ -47,6 +57,17 @@ def data_type(of: Any) -> str:
     if name not in DATA_TYPES:
         raise InvalidArgument(f"data type {name!r}: accepted are {', '.join(DATA_TYPES)}")
     return name
+
+
+def rounded(value: float | int, dtype: str) -> float | int:
+    """A number as a data type holds it: bytes of plans hold no more."""
+    number: float | int = np.array(value, dtype=numpy_dtype(dtype)).item()
+    return number
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's dtype of a data type's name."""
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 @dataclass(frozen=True)
@@ -103,7 +124,9 @@ def checked(tensor: Tensor) -> Tensor:
     """The tensor, or InvalidArgument saying what about it cannot be."""
     dims, strides = tensor.dims, tensor.strides
     if not 1 <= len(dims) <= 8 or len(strides) != len(dims):
-        raise InvalidArgument(f"tensor {tensor}: {len(dims)} dims and {len(strides)} strides; 1 to 8 of each are wanted")
+        raise InvalidArgument(
+            f"tensor {tensor}: {len(dims)} dims and {len(strides)} strides; 1 to 8 of each are wanted"
+        )
     if min(dims) < 1 or min(strides) < 0:
         raise InvalidArgument(f"tensor {tensor}: dims must be positive and strides not negative: {dims}, {strides}")
     if tensor.alignment < 1 or tensor.alignment & (tensor.alignment - 1):
@@ -136,7 +159,9 @@ def strides_of(dims: Sequence[int], layout: str | None) -> tuple[int, ...]:
     meaning = "NC" + "".join(letter for letter in letters if letter not in "NC")
     distinct = len(set(letters)) == len(letters) and all(letter in string.ascii_uppercase for letter in letters)
     if len(letters) != len(dims) or not distinct or not {"N", "C"} <= set(letters):
-        raise InvalidArgument(f"layout {layout!r} for {len(dims)} dimensions; accepted are e.g. NCHW, NHWC, NDHWC, None")
+        raise InvalidArgument(
+            f"layout {layout!r} for {len(dims)} dimensions; accepted are e.g. NCHW, NHWC, NDHWC, None"
+        )
     return packed_strides(dims, [meaning.index(letter) for letter in letters])
 
 

@@ -30,7 +30,7 @@ _DEPTH = 64  # plans nest less than ten deep
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of None, bools, ints (64 bits), floats, texts, sequences and mappings with text keys, in their order."""
+    """The bytes of None, bools, ints (64 bits), floats, texts, sequences and mappings with text keys, in order."""
     if value is None or isinstance(value, bool):
         return {None: b"Z", True: b"T", False: b"F"}[value]
     if isinstance(value, int):
@@ -79,7 +79,9 @@ class _Reader:
 
     def take(self, count: int) -> bytes:
         if not 0 <= count <= len(self.data) - self.position:
-            raise ValueError(f"byte {self.position}: {count} bytes are announced, {len(self.data) - self.position} follow")
+            raise ValueError(
+                f"byte {self.position}: {count} bytes are announced, {len(self.data) - self.position} follow"
+            )
         piece = self.data[self.position : self.position + count]
         self.position += count
         return piece

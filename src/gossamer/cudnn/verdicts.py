@@ -1,9 +1,9 @@
 """Whether a cuDNN can be used: examined in a child process, and remembered.
 
-An aborting or half-installed cuDNN takes its process down: before 9.10 or so it calls `abort` when it cannot open one of
-its parts. So a candidate is opened in a child first (`examination`), and here only if the child had nothing against it.
-The verdict is kept in the cache folder for as long as the files, and whatever the search for them depends on, stay as
-they were; only the first start after an install pays. (R1.5)
+A half-installed cuDNN takes its process down: where it cannot open one of its parts, it calls `abort` (9.28 only for
+some parts, 9.8 for any). So a candidate is opened in a child first (`examination`), and here only if the child had
+nothing against it. The verdict is kept in the cache folder for as long as the files, and whatever the search for them
+depends on, stay as they were; only the first start after an install pays. (R1.5)
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -52,7 +53,7 @@ NOT_FOUND = "not found"
 """The problem with what is not there."""
 
 _DRIVER = "libcuda.so.1"
-"""What the runtime-compiled engines need, and no cuDNN brings: without a driver they do not load, and that is no fault."""
+"""What the runtime-compiled engines need and no cuDNN brings: without a driver they do not load. That is no fault."""
 
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from gossamer.cudnn.examination import main; main()"
 _FORMAT = 1
@@ -61,7 +62,7 @@ _SIGKILL = 9  # what takes a process when memory runs out; Windows has no name f
 
 @dataclass(frozen=True)
 class Part:
-    """One library that the umbrella opens. version: 0 where it does not say. error: why it does not load, or nothing."""
+    """A library that the umbrella opens. version: 0 where it does not say. error: why it does not load, or nothing."""
 
     name: str
     path: str
@@ -111,7 +112,7 @@ def verdict_on(candidate: Candidate, anew: bool = False) -> Verdict:
     return verdict
 
 
-# -- what the child found -----------------------------------------------------------------------------------------------
+# What the child found
 
 
 def judge(target: str, report: dict[str, Any]) -> Verdict:
@@ -177,7 +178,7 @@ def _mixed(path: str, version: int, parts: tuple[Part, ...], checks: dict[str, i
     return f"{path} is of another version than its parts ({version_text(version)}): {statuses}" if failed else ""
 
 
-# -- the child ----------------------------------------------------------------------------------------------------------
+# The child
 
 
 def _examine(candidate: Candidate) -> Verdict:
@@ -237,7 +238,7 @@ def _request(candidate: Candidate) -> dict[str, Any]:
 
 
 def _interpreter() -> str:
-    """A Python to examine in. A program with Python inside, or a frozen one, is itself `sys.executable`: never start that."""
+    """A Python to examine in. `sys.executable` may be a program with Python inside, which must not be started again."""
     names = [
         sys.executable or "",
         *(os.path.join(prefix, "bin", "python3") for prefix in (sys.prefix, sys.base_prefix)),
@@ -262,7 +263,7 @@ def _ending(returncode: int) -> str:
         return f"was ended by signal {-returncode}"
 
 
-# -- what is remembered -------------------------------------------------------------------------------------------------
+# What is remembered
 
 
 def folder() -> Path:
@@ -277,13 +278,12 @@ def _key(candidate: Candidate) -> Path:
 
 
 def _watched(candidate: Candidate, verdict: Verdict) -> dict[str, list[int] | None]:
-    """Path → size and time of everything whose change makes a verdict void: files, folders, where names are searched."""
+    """Path → size and time of all whose change makes a verdict void: files, folders, where names are searched."""
     paths = [candidate.target, verdict.path, *(part.path for part in verdict.parts), *verdict.files]
     paths += [os.path.dirname(path) for path in paths]
     if verdict.path:
         paths += _siblings(verdict.path)
-    if candidate.is_name:
-        paths += _searched_folders()
+    paths += _searched_folders()  # for parts, too: cuDNN searches for them by name
     return {path: _stamp(path) for path in dict.fromkeys(paths) if os.path.isabs(path)}
 
 
@@ -295,7 +295,7 @@ def _siblings(path: str) -> Iterable[str]:
 
 
 def _searched_folders() -> Iterable[str]:
-    """What the dynamic loader's answer depends on, most of all: its cache, and folders that ldconfig may not know of."""
+    """What the dynamic loader's answer depends on: its cache, and folders that ldconfig may not know of."""
     yield "/etc/ld.so.cache"
     yield from search.library_path().replace(";", ":").split(":")
     yield from (os.path.join(prefix, "lib") for prefix in (sys.prefix, sys.base_prefix))
@@ -313,18 +313,37 @@ def _stamp(path: str) -> list[int] | None:
 
 
 def _remembered(key: Path) -> Verdict | None:
-    """The verdict in a file, unless something has changed since, or the file is damaged."""
+    """The verdict in a file, unless something has changed since, or the file is damaged, or not to be trusted."""
     try:
+        if not _is_ours(key):
+            return None
         entry = json.loads(key.read_bytes())
         if any(_stamp(path) != stamp for path, stamp in entry["watched"].items()):
             return None
-        fields = entry["verdict"] | {"parts": tuple(Part(**part) for part in entry["verdict"]["parts"])}
-        return Verdict(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+        fields: dict[str, Any] = {name: _hashable(value) for name, value in entry["verdict"].items()}
+        return Verdict(**fields | {"parts": tuple(Part(**part) for part in fields["parts"])})
     except OSError:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         logger.warning("the verdict on a cuDNN in %s is damaged and will be found anew: %s", key, error)
         return None
+
+
+def _is_ours(file: Path) -> bool:
+    """Whether nobody else could have written a file: a verdict names the library that will be opened.
+
+    A relative cache folder is below the working directory, which must not steer that.
+    """
+    status = file.stat()
+    if not file.is_absolute():
+        return False
+    if sys.platform == "win32":
+        return True
+    return status.st_uid in (0, os.geteuid()) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _remember(key: Path, verdict: Verdict, watched: dict[str, list[int] | None]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import chain, product
 from math import gcd, prod
 
 import numpy as np
@@ -24,12 +24,13 @@ from gossamer.kernels.convolution_geometry import Activations, Convolution, Trip
 from gossamer.kernels.convolution_tiles import choose_convolution_tiles, extents_of
 from gossamer.kernels.convolution_weights import Packing, packed_filters
 from gossamer.kernels.extents import cdiv
+from gossamer.kernels.launch import MAX_GRID
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, FUSED, Node
 from gossamer.program import Refusal, Target
 
-MAX_PHASES = 4096
-"""Output elements between which no tap repeats; each phase is a slice of the grid and a packed filter."""
+MAX_PHASES = MAX_GRID[2]
+"""Each phase is a slice of the grid, and a packed filter."""
 
 
 @lowers("ConvTranspose")
@@ -128,34 +129,25 @@ def _begin_pads(node: Node, beyond: Sequence[int]) -> Triple:
     return (0, 0, 0) if mode == "VALID" else triple(pads[: len(pads) // 2], 0)
 
 
-def _phase_numbers(axes: tuple[Axis, Axis, Axis]) -> list[Triple]:
-    """The phases in the order in which the kernel numbers them."""
-    depth, rows, columns = axes
-    return list(product(range(depth.stride), range(rows.stride), range(columns.stride)))
-
-
 @lru_cache
 def _tap_table(axes: tuple[Axis, Axis, Axis]) -> tuple[tuple[int, ...], ...]:
     """For each phase, which tap of the whole filter each tap of its window is; -1 where the window has one too many."""
-    _, rows, columns = axes
 
-    def of(t: int, r: int, s: int) -> int:
-        return -1 if -1 in (t, r, s) else (t * rows.kernel + r) * columns.kernel + s
+    def windows(axis: Axis) -> np.ndarray:
+        taps = map(axis.taps, range(axis.stride))
+        return np.array([here + (-1,) * (axis.most_taps - len(here)) for here in taps])
 
-    def window(axis: Axis, phase: int) -> tuple[int, ...]:
-        taps = axis.taps(phase)
-        return taps + (-1,) * (axis.most_taps - len(taps))
-
-    return tuple(tuple(of(*taps) for taps in product(*map(window, axes, phases))) for phases in _phase_numbers(axes))
+    depth, rows, columns = map(windows, axes)
+    t, r, s = depth[:, None, None, :, None, None], rows[None, :, None, None, :, None], columns[:, None, None, :]
+    table = np.where((t < 0) | (r < 0) | (s < 0), -1, (t * axes[1].kernel + r) * axes[2].kernel + s)
+    return tuple(map(tuple, table.reshape(len(depth) * len(rows) * len(columns), -1).tolist()))
 
 
 @lru_cache
 def _phase_table(axes: tuple[Axis, Axis, Axis]) -> tuple[tuple[int, ...], ...]:
     """For each phase, along each axis: the first input, the first output, and how many taps it has."""
-    return tuple(
-        (*map(Axis.origin, axes, phases), *phases, *(len(taps) for taps in map(Axis.taps, axes, phases)))
-        for phases in _phase_numbers(axes)
-    )
+    each = [[(axis.origin(p), p, len(axis.taps(p))) for p in range(axis.stride)] for axis in axes]
+    return tuple(tuple(chain.from_iterable(zip(*phase, strict=True))) for phase in product(*each))
 
 
 def _phases(node: Node, axes: tuple[Axis, Axis, Axis], y: Triple) -> Phases:

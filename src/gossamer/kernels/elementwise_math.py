@@ -355,6 +355,7 @@ def power(x, y):
     main = y_hi * log_hi
     rest = bounded * log_lo + y_lo * log_hi
     LIMIT: tl.constexpr = 1100.0 if x.dtype == tl.float64 else 160.0
+    rest = tl.where(tl.abs(main) > LIMIT, 0.0, rest)  # or it would outweigh what is left of the main part
     main = maximum(minimum(main, LIMIT), -LIMIT)
     n = tl.floor(main + rest + 0.5)
     fraction = ((main - n) + rest) * 0.6931471805599453

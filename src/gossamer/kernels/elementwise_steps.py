@@ -31,6 +31,7 @@ from gossamer.kernels.elementwise_math import (
     tan,
     with_sign_of,
 )
+from gossamer.kernels.float8 import decode_float8, encode_float8
 
 
 @triton.jit
@@ -42,6 +43,10 @@ def evaluate(STEP: tl.constexpr, values, parameters, BLOCK: tl.constexpr):
         return constant(parameters[STEP[2]], TO, BLOCK)
     elif OP == "cast":
         return cast(values[STEP[1][0]], TO)
+    elif OP == "encode_float8":
+        return encode_float8(values[STEP[1][0]], parameters[STEP[2]], TO)
+    elif OP == "decode_float8":
+        return decode_float8(values[STEP[1][0]], TO)
     elif OP == "is_inf" or OP == "shrink":
         return detect(OP, values[STEP[1][0]], parameters[STEP[2]], parameters[STEP[2] + 1])
     elif len(STEP[1]) == 3:

@@ -13,6 +13,9 @@ from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, Node
 from gossamer.program import Target
 
+DEFAULT_ALPHA = 9.999999747378752e-05
+"""1e-4 as ONNX has it: in fp32."""
+
 
 @triton.jit
 def lrn_kernel(
@@ -55,7 +58,7 @@ def lower_lrn(node: Node, target: Target) -> Lowered:
             n_elements=x.size,
             n_channels=n_channels,
             n_inner=inner,
-            ALPHA=node.attribute("alpha", 0.0001),
+            ALPHA=node.attribute("alpha", DEFAULT_ALPHA),
             BETA=node.attribute("beta", 0.75),
             BIAS=node.attribute("bias", 1.0),
             SIZE=node.attribute("size"),

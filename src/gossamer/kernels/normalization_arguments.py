@@ -81,7 +81,7 @@ class Skip:
     by: str = "rows"
 
     def arguments(self, geometry: Geometry, parameters: Parameters) -> dict[str, Any]:
-        repeats = {"rows": max(1, geometry.steps), "image": max(1, geometry.rows // parameters.groups)}
+        repeats = {"rows": max(1, geometry.steps), "image": max(1, geometry.rows // max(1, parameters.groups))}
         return {
             "skip_ptr": self.skip,
             "bias_ptr": self.bias,

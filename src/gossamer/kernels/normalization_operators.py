@@ -46,6 +46,7 @@ def _parameters(
     def expanded(buffer: Buffer | None) -> Buffer | None:
         if buffer is None or buffer.shape == shape:
             return buffer
+        buffer = buffer.reshaped(*buffer.shape[-len(shape) :])
         whole = node.temporary(shape, buffer.dtype)
         calls.extend(copy_strided(shape, broadcast(buffer, shape), Strided(whole, whole.strides), target))
         return whole

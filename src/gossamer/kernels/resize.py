@@ -186,7 +186,9 @@ def _scales(node: Node, axes: Sequence[int], scales: np.ndarray | None, sizes: n
         return [float(scale) for scale in scales]
     assert sizes is not None
     extents = [node.x.shape[_memory_axis(node, axis)] for axis in axes]
-    stretches = [float(np.float32(size) / np.float32(n)) for size, n in zip(sizes.tolist(), extents, strict=True)]
+    stretches = [
+        float(np.float32(size) / np.float32(n)) if n else 1.0 for size, n in zip(sizes.tolist(), extents, strict=True)
+    ]
     policy: str = node.attribute("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
         return stretches

@@ -8,13 +8,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gossamer.model.steps import Expression, ExpressionBuilder, Number, is_float
+from gossamer.model.steps import FLOAT8, Expression, ExpressionBuilder, Number, is_float
 from gossamer.program import Refusal
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = frozenset((*_FLOATS, *_INTEGERS, "bool"))
 """Element types that elementwise programs are made for."""
+_CONVERTED = frozenset(FLOAT8)
+"""Those that can be converted, and nothing else."""
 
 _EXACT_IN_FLOAT32 = frozenset(("float16", "bfloat16", "float32", "bool", "int8", "int16", "uint8", "uint16"))
 
@@ -56,8 +58,9 @@ def expand(operator: Operator) -> Expansion | Refusal:
     rule = RULES.get((operator.domain, operator.op_type))
     if rule is None:
         return Refusal(f"{operator.op_type} is not elementwise")
+    known = DTYPES | _CONVERTED if operator.op_type in ("Cast", "CastLike") else DTYPES
     for dtype in (*operator.inputs, *operator.outputs):
-        if dtype is not None and dtype not in DTYPES:
+        if dtype is not None and dtype not in known:
             return Refusal(f"{operator.op_type} of {dtype} has no kernel")
     rule_results = rule(context := _Context(operator))
     if isinstance(rule_results, Refusal):
@@ -222,9 +225,19 @@ def _bit_shift(c: _Context) -> tuple[int, ...]:
 
 
 def _cast(c: _Context) -> tuple[int, ...]:
-    to = c.operator.outputs[0]
+    """8-bit floats by way of float32. saturate, the one attribute that matters, is theirs."""
+    source, to = c.dtype(), c.operator.outputs[0]
     assert to is not None
-    return (c.cast(c.operand(0), c.dtype(), to),)
+    if source == to:
+        return (c.input(0),)
+    if source in FLOAT8:
+        x, source = c.step("decode_float8", c.input(0), to=source), "float32"
+    else:
+        x = c.operand(0)
+    if to in FLOAT8:
+        saturate = c.number("saturate", 1)
+        return (c.step("encode_float8", c.cast(x, source, "float32"), parameters=(saturate,), to=to),)
+    return (c.cast(x, source, to),)
 
 
 def _shrink(c: _Context) -> tuple[int, ...]:
@@ -243,14 +256,16 @@ def _shrink_integer(c: _Context, lambd: int, bias: int) -> int:
     """lambd ≥ 0, cut to an integer, which makes no difference to integers."""
     x, dtype = c.operand(0), c.dtype()
     shift = c.constant(bias, dtype)
-    inside = c.step("where", c.step("less", c.constant(lambd, dtype), x), c.step("sub", x, shift), c.constant(0, dtype))
+    above = c.step("less", c.constant(lambd, dtype), x)
+    result = c.step("where", above, c.step("sub", x, shift), c.constant(0, dtype))
     if dtype.startswith("u"):
-        return inside
-    return c.step("where", c.step("less", x, c.constant(-lambd, dtype)), c.step("add", x, shift), inside)
+        return result
+    below = c.step("less", x, c.constant(-lambd, dtype))
+    return c.step("where", below, c.step("add", x, shift), result)
 
 
 def _erf(c: _Context) -> tuple[int, ...]:
-    """Of integers, which ONNX allows: cut towards zero, so 0 up to 5, and ±1 where float64 can hold no more than one."""
+    """Of integers, which ONNX allows: cut towards zero, so 0 up to 5, and ±1 from where float64 can hold no less."""
     if is_float(c.dtype()):
         return (c.step("erf", c.operand(0)),)
     return (c.cast(c.step("erf", c.cast(c.operand(0), c.dtype(), "float64")), "float64", c.dtype()),)
@@ -291,10 +306,7 @@ _UNARY = {
     **{
         name: name.lower() for name in ("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh")
     },
-    **{
-        name: name.lower()
-        for name in ("Exp", "Floor", "Log", "Mish", "Neg", "Not", "Reciprocal", "Round", "Sigmoid")
-    },
+    **{name: name.lower() for name in ("Exp", "Floor", "Log", "Mish", "Neg", "Not", "Reciprocal", "Round", "Sigmoid")},
     **{name: name.lower() for name in ("Sign", "Sin", "Sinh", "Softplus", "Softsign", "Sqrt", "Tan", "Tanh")},
     "BitwiseNot": "bitwise_not",
     "HardSwish": "hard_swish",

@@ -53,12 +53,15 @@ OPERATIONS: Mapping[str, Operation] = {
     "shrink": Operation(1, ("alpha", "beta")),
     "is_inf": Operation(1, ("alpha", "beta")),
     "cast": Operation(1, typed=True),
+    "encode_float8": Operation(1, ("saturate",), typed=True),
+    "decode_float8": Operation(1, typed=True),
     "constant": Operation(0, ("value",), typed=True),
 }
 """Every step by name. pow: both operands of one type. mod has the sign of the divisor, fmod of the dividend. max, min:
 NaN where an operand is. prelu: x, slope. where: condition, then, else. clip: alpha ≤ y ≤ beta. silu: x sigmoid(alpha
-x). shrink: alpha is `lambd`, beta `bias`. is_inf: alpha and beta say whether −∞ and +∞ count. Parameters are fp32
-except a constant's value, which has the type that the step names."""
+x). shrink: alpha is `lambd`, beta `bias`. is_inf: alpha and beta say whether −∞ and +∞ count. encode_float8,
+decode_float8: between float32 and the bits of the format that the step names. Parameters are fp32 except a constant's
+value, which has the type that the step names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,10 @@ def parse_step(text: str) -> Step:
         tuple(_number_from(named[name], to) for name in names),
         to,
     )
+
+
+FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+"""Formats whose values are handled as their bits, in uint8."""
 
 
 def is_float(dtype: str) -> bool:

@@ -30,7 +30,7 @@ class EveryName:
 
 
 def test_prototypes_are_complete() -> None:
-    """R2.1: every argument and the result have a type of the right size; ctypes would otherwise pass ints of 32 bits."""
+    """R2.1: every argument and the result have a type; ctypes would otherwise pass ints of 32 bits."""
     results = {"cudnnStatus_t": ctypes.c_int, "size_t": ctypes.c_size_t, "const char *": ctypes.c_char_p, "void": None}
     for name, function in FUNCTIONS.items():
         bound: Any = calls.bind(function, EveryName())  # type: ignore[arg-type]

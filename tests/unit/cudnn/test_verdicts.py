@@ -103,6 +103,23 @@ def test_a_cache_that_cannot_be_written_costs_time_only(python: Python, fakes: f
     assert python.process(LOAD).stderr == ""
 
 
+def test_entries_that_others_could_have_written_do_not_count(
+    python: Python, fakes: fake_cudnn.Library, tmp_path: Path
+) -> None:
+    """R1.2: an entry names the library that is opened, and so could steer the load."""
+    fakes.installed(python)
+    assert examined(python)
+    assert not examined(python)
+    for entry in (python.cache / "cudnn").iterdir():
+        entry.chmod(0o666)
+    assert examined(python)
+    for _ in range(2):
+        python.openings()
+        assert python.run(LOAD, cwd=tmp_path, GOSSAMER_CACHE_DIR="relative")[0] == "available"
+        assert len({process for _, process in python.openings()}) > 1
+    assert not examined(python), "the folder of before"
+
+
 def test_an_absent_name_is_remembered(python: Python, tmp_path: Path) -> None:
     """Where no cuDNN is, no process examines anything after the first; one that is put there is found."""
     libraries = tmp_path / "libraries"

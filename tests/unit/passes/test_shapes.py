@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 
 from gossamer.errors import InvalidArgument, InvalidGraph
@@ -66,6 +67,36 @@ def test_float_scales_of_resize_are_read(bench):
         <float[4] scales = {1.0, 1.0, 2.0, 3.0}>
         { y = Resize (x, , scales) }""")
     )
+
+
+@pytest.mark.parametrize(
+    ("node", "extent"),
+    [
+        ('MaxPool <kernel_shape = [3], strides = [2], auto_pad = "VALID", ceil_mode = 1> (x)', 3),
+        ("MaxPool <kernel_shape = [3], strides = [2], ceil_mode = 1> (x)", 4),
+        ("ConvTranspose <output_shape = [5]> (x, w)", 5),
+        ('ConvTranspose <strides = [3], auto_pad = "SAME_UPPER"> (x, w)', 24),
+        ('ConvTranspose <auto_pad = "SAME_LOWER", output_padding = [0]> (x, w)', 8),
+    ],
+)
+def test_extents_that_inference_gets_wrong_by_itself(bench, node, extent):
+    """The operators' text decides, as of any version."""
+    text = f"""g (float[2,1,8] x) => (float[a,b,c] y) <float[1,1,2] w = {{1.0, 1.0}}> {{ y = {node} }}"""
+    assert inferred(bench.load(text))[2].endswith(f" : float32[2,1,{extent}]")
+
+
+@pytest.mark.parametrize(
+    ("x", "y"), [("[2,9,4]", "[2,7,1]"), ("[2,9,9,4]", "[2,7,7,1]"), ("[2,9,9,9,4]", "[2,7,7,7,1]")]
+)
+def test_channels_last_convolutions_of_every_rank(x, y):
+    filters = "1," + "3," * (x.count(",") - 1) + "4"
+    imports = '<ir_version: 8, opset_import: ["" : 18, "com.microsoft" : 1]>'
+    text = f"{imports} g (float{x} x, float[{filters}] w) => (float{y} y) {{ y = com.microsoft.NhwcConv (x, w) }}"
+    proto = onnx.parser.parse_model(text)
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    model = load(proto)
+    assert infer_shapes(model)
+    assert f"%y = com.microsoft::NhwcConv(%x, %w) : float32{y}" in lines(model)
 
 
 def test_values_in_subgraphs(bench):

@@ -86,7 +86,21 @@ MODES: dict[str, cudnnPointwiseMode] = {
 """Modes by name: cuDNN's own in lower case, but `gelu_tanh`, `select` and `index`; no backward ones."""
 
 BINARY = frozenset(
-    ("add", "add_square", "div", "max", "min", "mod", "floor_mod", "mul", "pow", "sub", "atan2", "logical_and", "logical_or")
+    (
+        "add",
+        "add_square",
+        "div",
+        "max",
+        "min",
+        "mod",
+        "floor_mod",
+        "mul",
+        "pow",
+        "sub",
+        "atan2",
+        "logical_and",
+        "logical_or",
+    )
 ) | {name for name in MODES if name.startswith("cmp_")}
 """Modes of two tensors; `select` has three, the rest one."""
 

@@ -48,6 +48,8 @@ def reduced_dims(x: Tensor, axes: Sequence[int]) -> tuple[int, ...]:
     """Dims of a reduction that keeps the reduced dimensions with size 1; negative axes count from the end."""
     rank = len(x.dims)
     if not axes or any(not -rank <= axis < rank for axis in axes):
-        raise InvalidArgument(f"reduction of {x} over axes {tuple(axes)}: at least one is wanted, from {-rank} to {rank - 1}")
+        raise InvalidArgument(
+            f"reduction of {x} over axes {tuple(axes)}: at least one is wanted, from {-rank} to {rank - 1}"
+        )
     gone = {axis % rank for axis in axes}
     return tuple(1 if axis in gone else dim for axis, dim in enumerate(x.dims))

@@ -14,7 +14,9 @@
  * The library is opened RTLD_LOCAL, so that its symbols are nobody else's, and RTLD_NOW, so that it fails here if it
  * fails. Its own parts it opens itself. It must be of the same major version and have every required function.
  */
+#ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* dladdr, dlinfo, dl_iterate_phdr */
+#endif
 #include "cudnn_shim.h"
 
 #include <dlfcn.h>

@@ -1,0 +1,120 @@
+"""Graphs planned by real cuDNN, for devices that are not here, with no driver, handle or GPU. (R10)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import cudnn_graphs
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+
+PLAN_ALL = """
+from gossamer.cudnn import calls
+def no_handle(*_): raise AssertionError("a handle was made")
+calls.cudnnCreate = no_handle
+found = {}
+for case, dtype in PAIRS:
+    made = graph(ARCHITECTURE, case, dtype, name="first")
+    plan = made.build()
+    blob = plan.serialize()
+    other = graph(ARCHITECTURE, name="second")
+    restored = other.deserialize(blob)
+    found[f"{case}-{dtype}"] = {
+        "same bytes": restored.serialize() == blob,
+        "same graph": other.as_dict() == made.as_dict() | {"name": "second"},
+        "same tensors": restored.tensors == plan.tensors,
+        "same scalars": restored.scalars == plan.scalars,
+        "workspaces": [plan.workspace_size, restored.workspace_size],
+        "same notes": [restored.behavior_notes, restored.numerical_notes]
+            == [plan.behavior_notes, plan.numerical_notes],
+        "architecture": restored.architecture,
+        "names": sorted(tensor.name for tensor in restored.tensors.values() if tensor.name),
+        "handles": [made.handle, other.handle],
+    }
+    plan.close(); restored.close(); made.close(); other.close()
+print(json.dumps(found))
+"""
+
+PAIRS = [(case, dtype) for case, (_, dtypes) in cudnn_graphs.CASES.items() for dtype in dtypes]
+EXPECTED = [
+    (release, architecture, case, dtype)
+    for release in ("9.28", "9.19")
+    for architecture in ARCHITECTURES
+    for case, dtype in PAIRS
+    if architecture == "sm_90" or dtype != "bfloat16"  # to save time
+]
+
+
+@pytest.fixture(scope="module")
+def planned(release_named: Callable[[str], Any]) -> Callable[[str, str], dict[str, Any]]:
+    """(release, architecture) → what was planned for each case, all in one process."""
+    done: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def plan(release: str, architecture: str) -> dict[str, Any]:
+        if (release, architecture) not in done:
+            pairs = [(case, dtype) for *which, case, dtype in EXPECTED if which == [release, architecture]]
+            code = PLAN_ALL.replace("PAIRS", repr(pairs)).replace("ARCHITECTURE", repr(architecture))
+            done[release, architecture] = release_named(release).run(code)
+        return done[release, architecture]
+
+    return plan
+
+
+@pytest.mark.parametrize(("release", "architecture", "case", "dtype"), EXPECTED, ids=map("-".join, EXPECTED))
+def test_planned_and_restored(
+    planned: Callable[[str, str], dict[str, Any]], release: str, architecture: str, case: str, dtype: str
+) -> None:
+    """R10.2, R10.8, R10.9, R10.13: without a handle; plan → bytes → plan → bytes changes nothing; the name stays."""
+    found = planned(release, architecture)[f"{case}-{dtype}"]
+    assert all(value for name, value in found.items() if name.startswith("same")), found
+    assert found["workspaces"][0] == found["workspaces"][1] >= 0
+    assert found["architecture"] == architecture
+    assert "y" in found["names"]
+    assert found["handles"] == [None, None]
+
+
+def test_runtime_compiled_engines_are_proposed(release: Any) -> None:
+    """The stand-in is enough for engines that compile at run time: without them, no plan for a matmul with a gelu."""
+    notes = release.run("""
+        plan = graph("h100-sxm", "matmul_bias_gelu").build()
+        print(json.dumps(sorted(plan.behavior_notes)))
+    """)
+    assert "RUNTIME_COMPILATION" in notes
+
+
+def test_without_a_driver_or_its_stand_in(release: Any) -> None:
+    """The error says what to call; nothing aborts."""
+    reason, text = release.run("""
+        from gossamer.cudnn import driver_stand_in
+        driver_stand_in._loaded.clear()
+        driver_stand_in.driver_available = lambda: False
+        print(json.dumps(refusal(lambda: graph("h200", "convolution").build())))
+    """)
+    assert reason == "PREREQUISITE_MISSING"
+    assert "driver_stand_in.load()" in text
+
+
+def test_without_cublaslt(release: Any) -> None:
+    """cuDNN would end the process ("Cannot load symbol cublasLtGetVersion"); Gossamer says what to install."""
+    reason, text = release.run("""
+        from gossamer.cudnn import prerequisites
+        prerequisites._places = lambda name, file, library: iter(["/nowhere/" + file])
+        print(json.dumps(refusal(lambda: graph("h200", "convolution").build())))
+    """)
+    assert reason == "PREREQUISITE_MISSING"
+    assert "libcublasLt.so.13" in text and "pip install nvidia-cublas" in text
+
+
+def test_what_cudnn_has_no_engine_for(release: Any) -> None:
+    """The error lists why, and names the graph."""
+    reason, text = release.run("""
+        made = Graph(properties=DeviceProperties.named("h200"), name="odd")
+        x = made.tensor("x", (64, 128, 256), "float16")
+        made.output(made.reduction("add", x, [1]))
+        print(json.dumps(refusal(made.build)))
+    """)
+    assert reason == "NOT_SUPPORTED"
+    assert "'odd' (Reduction)" in text
