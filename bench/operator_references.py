@@ -25,6 +25,12 @@ REDUCTIONS: dict[str, Reduce] = {
 }
 
 
+def unpooled(a: Arrays, shape: tuple[int, ...]) -> Array:
+    y = np.zeros(shape, np.float32)
+    y.reshape(-1)[a["i"].reshape(-1)] = a["x"].reshape(-1)
+    return y
+
+
 def rms_norm(a: Arrays) -> Array:
     x: Array = a["x"]
     return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * a["g"]

@@ -1,4 +1,4 @@
-"""Graphs that the tests plan: each a function of a graph and a data type; the child processes of the tests import it."""
+"""Graphs that tests plan, each a function of a graph and a data type. The tests' child processes import it."""
 
 from __future__ import annotations
 

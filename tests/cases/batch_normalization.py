@@ -39,6 +39,40 @@ def training(detail: str, x: np.ndarray, **attributes: Any) -> NodeCase:
     return within(replace(made, n_outputs=3, output_types=None, want=None), x.size)
 
 
+def old_training(detail: str, x: np.ndarray) -> NodeCase:
+    """Before version 14: asking for statistics makes it training; the last two outputs are the batch's own."""
+    made = case(detail, x, opset=9, momentum=0.75)
+    mean, variance = x.mean((0, 2, 3), np.float64), x.var((0, 2, 3), np.float64)
+    *_, old_mean, old_variance = made.inputs
+    assert old_mean is not None
+    assert old_variance is not None
+
+    def want() -> list[np.ndarray]:
+        _, scale, bias, *_ = made.inputs
+        y = (x - mean[:, None, None]) / np.sqrt(variance[:, None, None] + float(np.float32(1e-5)))
+        y = y * scale[:, None, None] + bias[:, None, None]
+        averages = [old_mean * 0.75 + mean * 0.25, old_variance * 0.75 + variance * 0.25]
+        return [a.astype(x.dtype) for a in (y, *averages, mean, variance)]
+
+    types = [(tensor_type(x), x.shape), *((tensor_type(x), mean.shape),) * 4]
+    return within(replace(made, n_outputs=5, output_types=types, want=want), x.size)
+
+
+def per_element(detail: str, x: np.ndarray) -> NodeCase:
+    """spatial = 0 of version 7: the same as a matrix with a column for each element of an image."""
+    flat = case(detail, x.reshape(x.shape[0], -1), opset=7)
+    inputs = [x, *(a if a is None else a.reshape(x.shape[1:]) for a in flat.inputs[1:])]
+    want = [y.reshape(x.shape) for y in flat.expected()]
+    types = [(tensor_type(x), x.shape)]
+    return replace(flat, inputs=inputs, attributes={"spatial": 0}, output_types=types, want=lambda: want)
+
+
+def empty_batch() -> NodeCase:
+    """The statistics of nothing are NaN."""
+    x, nan = np.zeros((0, 3, 2), np.float32), np.full(3, np.nan, np.float32)
+    return replace(training("training_empty", x), want=lambda: [x, nan, nan])
+
+
 def _cases() -> list[NodeCase]:
     x = floats("batch", (2, 6, 4, 5))
     first = [case(dtype, floats("batch", (2, 6, 4, 5), dtype)) for dtype in FLOAT_DTYPES]
@@ -53,6 +87,9 @@ def _cases() -> list[NodeCase]:
         case("2d", floats("matrix", (5, 6))),
         case("empty", np.zeros((1, 2048, 0), np.float32)),
         training("one_image", x[:1]),
+        old_training("training_before_14", x),
+        per_element("per_element", x),
+        empty_batch(),
     ]
     return [*first, *map(channels_last, first), *trained, *map(channels_last, trained), *versions, *others]
 

@@ -26,6 +26,10 @@ def _cases() -> list[NodeCase]:
     cases = [case(f"size_{size}", x, size) for size in (1, 2, 3, 4, 5, 7, 20)]
     cases += [case(dtype, floats("lrn", (1, 5, 4), dtype), 3) for dtype in FLOAT_DTYPES]
     cases += [channels_last(case("size_4", x, 4)), channels_last(case("half", floats("lrn", (2, 8, 5), "float16"), 5))]
+    zeros = floats("zeros", (2, 5, 3))
+    zeros[:, 2:] = 0
+    cases += [case(f"zero_base-beta_{beta}", zeros, 3, 1.0, beta, 0.0) for beta in (0.0, -1.0)]
+    cases.append(case("large_bias", x, 3, 1.0, 3.25, 2.0**30))
     return [*cases, case("beta_half", floats("lrn", (3, 7)), 3, 1.0, 0.5, 1.0)]
 
 

@@ -92,6 +92,38 @@ def _layer_norms() -> list[NodeCase]:
     return cases
 
 
+def _scales_that_broadcast() -> list[NodeCase]:
+    """To the normalised shape, or to all of X; onnxruntime has the same."""
+
+    def plain(axes: tuple[int, ...]) -> Callable[..., np.ndarray]:
+        return lambda x, g, b: (x - x.mean(axes, keepdims=True)) / _deviation(x, axes) * g + b
+
+    shapes = {
+        "other_axes": ((2, 3, 4), 1, (3, 1), (3, 4)),
+        "rows": ((2, 3, 4), 2, (2, 1, 1), (4,)),
+        "as_many_rows_as_steps": ((4, 4), 1, (4, 1), (4, 1)),
+        "whole": ((2, 3, 4), 1, (2, 3, 4), (1, 1, 1)),
+    }
+    return [
+        case(
+            "LayerNormalization",
+            f"scale_of_{detail}",
+            [floats("x", shape), floats("gamma", gamma), floats("beta", beta)],
+            plain(tuple(range(axis, len(shape)))),
+            attributes={"axis": axis},
+            opset=17,
+        )
+        for detail, (shape, axis, gamma, beta) in shapes.items()
+    ]
+
+
+def _rows_of_nothing() -> NodeCase:
+    """Their statistics are NaN, and there are some."""
+    x, nan = np.zeros((2, 0), np.float32), np.full((2, 1), np.nan, np.float32)
+    made = layer_norm("no_steps", (2, 0), -1, n_outputs=3)
+    return replace(made, want=lambda: [x, nan, nan])
+
+
 def _rms_norms() -> list[NodeCase]:
     def want(x: np.ndarray, gamma: np.ndarray) -> np.ndarray:
         return x / _rms(x, (-1,)) * gamma
@@ -214,10 +246,21 @@ def _others() -> list[NodeCase]:
     cases = [lp_norm(f"axis_{axis}-p_{p}", x, axis, p) for axis in (0, 1, -1) for p in (1, 2)]
     cases += [lp_norm("zeros", np.float32([[0, 0], [3, 4]]), -1, 2), lp_norm("float16", x.astype(np.float16), 1, 2)]
     cases += [mean_variance_norm(f"axes_{axes}", x, axes) for axes in ((0, 2, 3), (1,), (0, 3), (0, 1, 2, 3))]
+    cases.append(mean_variance_norm("three_runs", floats("runs", (2, 3, 2, 3, 2)), (0, 2, 4)))
+    tiny = np.finfo(np.float32).smallest_subnormal
+    cases.append(lp_norm("subnormal", np.float32([[tiny, -3 * tiny], [0, tiny]]), -1, 1))
     return cases
 
 
-CASES = [*_layer_norms(), *_rms_norms(), *_skip_norms(), *_images(), *_others()]
+CASES = [
+    *_layer_norms(),
+    *_scales_that_broadcast(),
+    _rows_of_nothing(),
+    *_rms_norms(),
+    *_skip_norms(),
+    *_images(),
+    *_others(),
+]
 LARGE = [
     layer_norm("bert-float16", (8, 128, 768), -1, "float16"),
     layer_norm("long", (3, 100_001), -1, n_outputs=3),

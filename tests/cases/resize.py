@@ -197,6 +197,12 @@ def _dtypes() -> Iterator[NodeCase]:
         exact = _resize("", x.astype(np.float32), antialias=1, **stretch)
         want = np.clip(np.floor(ort(exact.model(), exact.feeds())[0] + 0.5), 0, 255).astype(np.uint8)
         yield _with_want(_resize(f"{name}_antialias_uint8", x, antialias=1, **stretch), want)
+    edges = np.array([[0, 0, 9, 9, 0, 0]])  # a cubic filter goes beyond them: what is below nothing is nothing
+    exact = _resize("", edges.astype(np.float32), scales=(1, 2), mode="cubic")
+    want = np.maximum(np.trunc(ort(exact.model(), exact.feeds())[0]), 0).astype(np.uint32)
+    for dtype in ("uint8", "uint16", "uint32", "uint64"):
+        overshoot = _resize(f"cubic_overshoot_{dtype}", edges.astype(dtype), scales=(1, 2), mode="cubic")
+        yield _with_want(overshoot, want.astype(dtype))
     crop = {"coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 100.0}
     big = random_array("x", (1, 1, 4, 4), "int32")
     want = np.pad(big, ((0, 0), (0, 0), (0, 0), (0, 4)), constant_values=100)[..., ::2]

@@ -10,7 +10,12 @@ from cases.normalization import CASES, LARGE, layer_norm
 from cases.references import FLOAT_DTYPES, floats
 
 SHAPES = ("LayerNormalization-long", "GroupNormalization-unet", "InstanceNormalization-style-channels_last")
-OUTPUTS = ("SkipLayerNormalization-outputs", "LpNormalization-axis_0-p_1", "SimplifiedLayerNormalization-inverse")
+OUTPUTS = (
+    "SkipLayerNormalization-outputs",
+    "LpNormalization-axis_0-p_1",
+    "SimplifiedLayerNormalization-inverse",
+    "LayerNormalization-scale_of_rows",
+)
 
 
 def test_every_dtype_compiles_for_every_architecture() -> None:
@@ -18,9 +23,10 @@ def test_every_dtype_compiles_for_every_architecture() -> None:
     nodes += [batch.case(dtype, floats("batch", (2, 16, 5, 5), dtype)) for dtype in FLOAT_DTYPES]
     nodes += [node for node in [*CASES, *LARGE, *batch.CASES] if node.name in SHAPES or node.name in OUTPUTS]
     nodes.append(batch.training("training", np.zeros((4, 8, 9, 9), np.float32)))
+    nodes.append(batch.old_training("training_before_14", np.zeros((4, 8, 9, 9), np.float32)))
     kernels = [kernel for node in nodes for kernel in harness.kernels_of(node.model())]
     assert {kernel.function for kernel in kernels} == {
         "normalize_kernel", "moments_kernel", "normalize_from_moments_kernel", "batch_normalization_kernel",
-        "running_average_kernel",
+        "running_average_kernel", "copy_strided_kernel",
     }  # fmt: skip
     harness.compile_all(tuple(dict.fromkeys(kernels)))

@@ -105,7 +105,8 @@ def test_without_cublaslt(release: Any) -> None:
         print(json.dumps(refusal(lambda: graph("h200", "convolution").build())))
     """)
     assert reason == "PREREQUISITE_MISSING"
-    assert "libcublasLt.so.13" in text and "pip install nvidia-cublas" in text
+    assert "libcublasLt.so.13" in text
+    assert "pip install nvidia-cublas" in text
 
 
 def test_what_cudnn_has_no_engine_for(release: Any) -> None:

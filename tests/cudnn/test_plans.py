@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from conftest import missing
 
 
@@ -22,10 +20,12 @@ def test_another_architecture_is_refused(release: Any) -> None:
     for name, device in {"a100-80gb": "NVIDIA A100-SXM4-80GB (sm_80, 108", "b200": "NVIDIA B200 (sm_100, 148"}.items():
         reason, text = refused[name]
         assert reason == "ARCH_MISMATCH"
-        assert "NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors)" in text and device in text
+        assert "NVIDIA H100 80GB HBM3 (sm_90, 132 multiprocessors)" in text
+        assert device in text
     reason, text = refused["h100-pcie"]  # the same architecture, another number of multiprocessors
     assert reason == "ARCH_MISMATCH"
-    assert "multiProcessorCount 132 and 114" in text and "deviceVer" not in text
+    assert "multiProcessorCount 132 and 114" in text
+    assert "deviceVer" not in text
     assert refused["rtx-4090"][0] == "ARCH_MISMATCH"
 
 
@@ -37,8 +37,10 @@ def test_drivers(release: Any) -> None:
         print(json.dumps([refusal(lambda: Graph(properties=properties.with_driver(version)).deserialize(blob))
                           for version in (12080, 13000, 13020)]))
     """)
-    assert older[0] == "DRIVER_MISMATCH" and "driverVer 13000 and 12080" in older[1]
-    assert same.startswith("none, but Plan(") and newer.startswith("none, but Plan(")
+    assert older[0] == "DRIVER_MISMATCH"
+    assert "driverVer 13000 and 12080" in older[1]
+    assert same.startswith("none, but Plan(")
+    assert newer.startswith("none, but Plan(")
 
 
 def test_runtime_compilation_is_chosen_by_note(release: Any) -> None:
@@ -51,7 +53,8 @@ def test_runtime_compilation_is_chosen_by_note(release: Any) -> None:
         print(json.dumps([sorted(one) for one in (plan.behavior_notes, restored.behavior_notes, plain.behavior_notes,
                           plan.numerical_notes)]))
     """)
-    assert "RUNTIME_COMPILATION" in chosen and chosen == restored
+    assert "RUNTIME_COMPILATION" in chosen
+    assert chosen == restored
     assert "RUNTIME_COMPILATION" not in plain
     assert "TENSOR_CORE" in notes
 
@@ -79,7 +82,8 @@ def test_choices(release: Any) -> None:
     assert found["fallback"] == "fallback"
     assert found["engine"][0] == found["engine"][1]
     assert found["limit"][0] == 0 < found["limit"][1]
-    assert found["none"][0] == "NOT_SUPPORTED" and "of mode A (TENSOR_CORE): without FFT" in found["none"][1]
+    assert found["none"][0] == "NOT_SUPPORTED"
+    assert "of mode A (TENSOR_CORE): without FFT" in found["none"][1]
     assert "refused by the caller's condition" in found["by caller"][1]
     assert found["no such note"][0] == found["no such mode"][0] == "InvalidArgument"
 
@@ -93,10 +97,13 @@ def test_enforce_precompiled(newest: Any) -> None:
     """)
     assert built.startswith("none, but Plan(")
     assert refused[0] == "NOT_PRECOMPILED"
-    assert newest.run("""
+    assert (
+        newest.run("""
         plan = graph("h200").deserialize(graph("h200", "convolution").build().serialize(), enforce_precompiled=True)
         print(json.dumps(plan.architecture))
-    """) == "sm_90"
+    """)
+        == "sm_90"
+    )
 
 
 def test_graphs_and_plans_are_not_confused(newest: Any) -> None:
@@ -127,7 +134,8 @@ def test_damaged_bytes(release: Any) -> None:
     reasons, count = release.run("""
         blob = graph("h200", "causal_attention").build().serialize()
         step = max(1, len(blob) // 400)
-        damaged = [blob[:at] for at in range(0, len(blob), step)] + [blob + b"N", b"{}", b"{" * 500, b"[$U#L" + b"\\x7f" * 8]
+        damaged = [blob[:at] for at in range(0, len(blob), step)]
+        damaged += [blob + b"N", b"{}", b"{" * 500, b"[$U#L" + b"\\x7f" * 8]
         for at in range(0, len(blob), step):
             damaged.append(blob[:at] + bytes([blob[at] ^ 1 << at % 8]) + blob[at + 1:])
         reasons = {refusal(lambda: graph("h200").deserialize(one))[0] for one in damaged}
@@ -176,7 +184,14 @@ print(json.dumps({reason: found.count(reason) for reason in set(found)}))
 def test_damaged_plans_without_a_checksum(release: Any) -> None:
     """R10.9: NVIDIA's frontend writes none. Every value of the backend's text replaced by others: errors, no abort."""
     found = release.run(MUTATED)
-    assert set(found) <= {"CORRUPT", "NOT_SUPPORTED", "ARCH_MISMATCH", "DRIVER_MISMATCH", "VERSION_MISMATCH", "restored"}
+    assert set(found) <= {
+        "CORRUPT",
+        "NOT_SUPPORTED",
+        "ARCH_MISMATCH",
+        "DRIVER_MISMATCH",
+        "VERSION_MISMATCH",
+        "restored",
+    }
     assert found["CORRUPT"] > 300
 
 
@@ -195,7 +210,8 @@ def test_plans_of_another_version(release_named: Callable[[str], Any], tmp_path:
             print(json.dumps(refusal(lambda: graph("h200").deserialize(blob))))
         """)
         assert reason == "VERSION_MISMATCH"
-        assert "9.28.1" in texts[name] and "9.19.0" in texts[name]
+        assert "9.28.1" in texts[name]
+        assert "9.19.0" in texts[name]
 
 
 def test_kernel_caches(release: Any) -> None:
@@ -217,7 +233,8 @@ def test_kernel_caches(release: Any) -> None:
         print(json.dumps({
             "early": early[0],
             "kept": [other.kernel_cache is again, other.name, [tensor.dims for tensor in other.inputs]],
-            "damaged": [refusal(lambda: KernelCache.deserialize(one))[0] for one in (b"", b"[", cache.serialize()[:-9])],
+            "damaged": [refusal(lambda: KernelCache.deserialize(one))[0]
+                        for one in (b"", b"[", cache.serialize()[:-9])],
             "type": refusal(lambda: KernelCache.deserialize("{}"))[0],
             "static": refusal(lambda: Graph(kernel_cache=again))[0],
         }))
@@ -302,4 +319,5 @@ def test_plans_are_exchanged_with_nvidias_frontend(release_named: Callable[[str]
     for name in ("convolution_bias_relu", "causal_attention"):
         ours = found[f"our {name}"]
         assert len(set(ours["workspaces"])) == 1
-        assert ours["scalars"][0] == ours["scalars"][1] and ours["tensors"][0] == ours["tensors"][1]
+        assert ours["scalars"][0] == ours["scalars"][1]
+        assert ours["tensors"][0] == ours["tensors"][1]

@@ -126,6 +126,19 @@ def test_copies_of_single_pixels_are_aligned(domain: str, monkeypatch: pytest.Mo
     assert all(stride * 2 % 16 == 0 for a in maps for stride in a.strides[:-1])
 
 
+def test_varying_filters_are_rounded_to_tf32_as_constant_ones_are() -> None:
+    """To the bit, zeros and infinities too: half a unit must not stay behind in what is packed."""
+    x, w, _ = next(c for c in cases.PLAIN if c.name == "3x3").inputs()
+    assert w is not None
+    w[0, 0, 0], w[1, 0, 0] = 0.0, np.inf
+    types = [(1, (2, 37, 7, 9))]
+    packed, constant = (
+        harness.run_node("Conv", [x, w], device="sm_90", constants=constants, output_types=types)
+        for constants in ((), (1,))
+    )
+    np.testing.assert_array_equal(packed, constant)
+
+
 def test_thousands_of_phases_are_one_launch() -> None:
     """A filter as large as its stride turns every input into a block of outputs."""
     case = cases.Case("blocks", (1, 16, 1, 1, 2), (16, 1, 20, 20, 20), {"strides": [20] * 3}, "ConvTranspose")

@@ -279,7 +279,7 @@ def test_convolutions(example: Example) -> None:
     example.check()
 
 
-@many
+@settings(many, max_examples=examples(50))
 @given(
     convolutions(boxed=True),
     st.sampled_from(((2, 4, 4), (1, 1, 32), (4, 8, 1), (1, 2, 16))),

@@ -140,8 +140,22 @@ def layer_norms(draw: st.DrawFn) -> Example:
     inputs = [x, gamma] if beta is None else [x, gamma, beta]
     constants = draw(st.sampled_from(((), tuple(range(1, len(inputs))))))
     node = NodeCase("random", op, inputs, attributes, opset, constants, n_outputs, output_types=types)
-    # onnxruntime takes no rows of nothing, and no scale of another type.
-    return example(draw, node, results, prod(shape[axis:]) > 0 and dtype == parameter_dtype)
+    return example(draw, node, results, _onnxruntime_agrees(node, norm))
+
+
+def _onnxruntime_agrees(node: NodeCase, norm: Standardised) -> bool:
+    """It takes no rows of nothing, and no scale of another type; for want of a kernel with statistics in bf16 it runs
+    the function, which does not broadcast the scale. Its Mean of a row with an infinity is NaN. Its variance in fp64
+    is mean(x²) - mean(x)², which cancels."""
+    x, gamma, *_ = node.inputs
+    assert x is not None
+    assert gamma is not None
+    if not x.size or x.dtype != gamma.dtype or node.attributes.get("stash_type") == 16:
+        return False
+    if node.n_outputs > 1 and np.isinf(exact(x)).any():
+        return False
+    with np.errstate(all="ignore"):
+        return x.dtype != np.float64 or bool((np.sqrt(norm.variance) > np.abs(norm.mean)).all())
 
 
 def example(

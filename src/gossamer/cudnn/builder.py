@@ -5,7 +5,7 @@ Nothing here needs cuDNN: a graph is plain data (`as_dict`, `from_dict`) until i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import sqrt
 from typing import Any
@@ -43,6 +43,7 @@ class GraphBuilder:
         self.intermediate = data_type(intermediate)
         self.tensors: dict[int, Tensor] = {}
         self.operations: list[Operation] = []
+        self._handed_out: set[Tensor] = set()
 
     # Tensors
 
@@ -98,8 +99,7 @@ class GraphBuilder:
             strides=tuple(strides),
             alignment=alignment,
         )
-        self.tensors[now.uid] = checked(described)
-        return described
+        return self._declare(described)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -337,9 +337,7 @@ class GraphBuilder:
         if causal:
             scores = self._causal(scores)
         result = self.matmul(self._softmax(scores, dtype=q.dtype), v)
-        laid_out = replace(result, strides=strides_like(result.dims, q))
-        self.tensors[result.uid] = laid_out
-        return laid_out
+        return self._declare(replace(result, strides=strides_like(result.dims, q)))
 
     def _softmax(self, x: Tensor, dtype: str) -> Tensor:
         """Over the last dimension, as flash attention has it."""
@@ -358,11 +356,8 @@ class GraphBuilder:
         """The tensor declared anew with its last two dimensions exchanged, which is how cuDNN wants keys."""
         if k.virtual or any(k.uid in operation.reads for operation in self.operations):
             raise InvalidArgument(f"attention with {k}: keys must be in memory, and nothing else may read them")
-        turned = replace(
-            k, dims=(*k.dims[:2], k.dims[3], k.dims[2]), strides=(*k.strides[:2], k.strides[3], k.strides[2])
-        )
-        self.tensors[k.uid] = turned
-        return turned
+        dims, strides = ((*one[:2], one[3], one[2]) for one in (k.dims, k.strides))
+        return self._declare(replace(k, dims=dims, strides=strides))
 
     # As data
 
@@ -390,8 +385,12 @@ class GraphBuilder:
         known = {tensor.uid for tensor in tensors}
         if len(known) != len(tensors) or not all(known.issuperset((*one.reads, *one.writes)) for one in operations):
             raise InvalidArgument("no graph: a tensor is declared twice, or used and not declared")
-        self.tensors = {tensor.uid: tensor for tensor in tensors}
+        self._replace_tensors(tensors)
         self.operations, self.compute, self.intermediate = operations, compute, intermediate
+
+    def _replace_tensors(self, tensors: Iterable[Tensor]) -> None:
+        self.tensors = {tensor.uid: tensor for tensor in tensors}
+        self._handed_out = set(self.tensors.values())
 
     def _free_uid(self) -> int:
         return max(self.tensors, default=0) + 1
@@ -399,7 +398,12 @@ class GraphBuilder:
     def _add(self, tensor: Tensor) -> Tensor:
         if tensor.name and any(tensor.name == other.name for other in self.tensors.values()):
             raise InvalidArgument(f"this graph already has a tensor {tensor.name!r}")
+        return self._declare(tensor)
+
+    def _declare(self, tensor: Tensor) -> Tensor:
+        """A tensor, new or otherwise than before."""
         self.tensors[tensor.uid] = checked(tensor)
+        self._handed_out.add(tensor)
         return tensor
 
     def _virtual(self, dims: Sequence[int], *, like: Tensor | None = None, dtype: Any = None) -> Tensor:
@@ -409,10 +413,9 @@ class GraphBuilder:
 
     def _own(self, tensor: Tensor) -> Tensor:
         """The tensor as it is now, or InvalidArgument when it is another graph's."""
-        found = self.tensors.get(getattr(tensor, "uid", 0))
-        if found is None:
+        if tensor not in self._handed_out:
             raise InvalidArgument(f"{tensor} is no tensor of this graph")
-        return found
+        return self.tensors[tensor.uid]
 
 
 def _tensor(values: Mapping[str, Any]) -> Tensor:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from gossamer.cudnn import loader, plan_format, prerequisites
 from gossamer.cudnn.builder import GraphBuilder
@@ -229,6 +229,14 @@ class Graph(GraphBuilder):
         """The graph alone as bytes: `deserialize` builds its plan then, unless a precompiled one is insisted on."""
         return plan_format.encode(PlanRecord(None, graph=self.as_dict()))
 
+    @overload
+    def deserialize(
+        self, blob: bytes, enforce_precompiled: bool = False, *, handle: Handle | int | None = None
+    ) -> Plan: ...
+
+    @overload
+    def deserialize(self, blob: str | Mapping[str, Any]) -> None: ...
+
     def deserialize(
         self,
         blob: bytes | str | Mapping[str, Any],
@@ -303,14 +311,14 @@ class Graph(GraphBuilder):
             self._take(record.graph)
             return
         self.operations = []
-        self.tensors = {
-            uid: replace(
+        self._replace_tensors(
+            replace(
                 tensor,
                 name=record.names.get(uid, ""),
                 value=record.scalars[uid].value if uid in record.scalars else tensor.value,
             )
             for uid, tensor in backend.tensors.items()
-        }
+        )
 
     def _not_restored(self, error: CudnnError, backend: BackendPlan, handle: Handle | int | None) -> PlanError:
         """What it means that cuDNN does not take a plan."""
@@ -348,7 +356,7 @@ class Graph(GraphBuilder):
     def close(self) -> None:
         """End its use. The handle, the kernel cache and plans are their owners' to close."""
         self.operations = []
-        self.tensors = {}
+        self._replace_tensors(())
 
     def __enter__(self) -> Self:
         return self

@@ -5,12 +5,13 @@ A cuDNN whose precompiled engines do not find cuBLASLt ends the process ("Invali
 cublasLtGetVersion"), so that is asked for first. Wheels install these libraries next to cuDNN's, where neither the
 dynamic loader nor always cuDNN looks; a library that is already open is found by its name from everywhere.
 
-Once per process and cuDNN. Nothing here is searched for in the working directory, sys.path or PYTHONPATH.
+Once per process and cuDNN; on Linux. Nothing here is searched for in the working directory, sys.path or PYTHONPATH.
 """
 
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +37,7 @@ def prepare() -> None:
     happens.
     """
     library = loader.load()
-    if not library.available or library.path in _prepared:
+    if not sys.platform.startswith("linux") or not library.available or library.path in _prepared:
         return
     with _lock:
         if library.path in _prepared:

@@ -1,6 +1,6 @@
 """Which tiles a matrix product uses: a model of its time in clock cycles, minimised over a list of candidates.
 
-The figures are those of the device's data sheet, not measurements: what matters is their ratio. `bench/matmul.py`
+The figures are those of the device's data sheet, not measurements: what matters is their ratio. `bench/tiles.py`
 compares the choice with the best of all candidates.
 """
 

@@ -271,11 +271,12 @@ def _tiled(kernel: Any, x: Buffer, y: Buffer, tile: tuple[int, int], arguments: 
 
 
 def _limits(dtype: str) -> tuple[float, float] | None:
-    """The range of integers narrower than fp32's mantissa; it could not hold that of wider ones."""
-    if dtype not in ("int8", "uint8", "int16", "uint16"):
+    """The range of an integer type, in which cubic filters do not stay: the numbers of fp32 that are inside of it."""
+    if "int" not in dtype:
         return None
     info = np.iinfo(dtype)
-    return float(info.min), float(info.max)
+    most = np.float32(info.max)
+    return float(info.min), float(most if int(most) <= info.max else np.nextafter(most, np.float32(0)))
 
 
 def _axes(node: Node, steps: Sequence[Step]) -> tuple[Any, ...]:

@@ -1,0 +1,159 @@
+"""Plans of cuDNN on a GPU: made and restored without a handle, executed with one, and compared. (R10.1, R10.11)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cudnn_graphs
+from conftest import missing
+from gossamer.cudnn import DeviceProperties, Graph, Handle, Plan, PlanError, loader
+from gossamer.run import driver
+
+
+@pytest.fixture(autouse=True)
+def on_device() -> Iterator[None]:
+    library = loader.load()
+    if not library.available:
+        missing(f"cuDNN: {library.reason}")
+    if library.version < 90800:
+        missing("cuDNN 9.8, for device properties")
+    with driver.device(0).active():
+        yield
+
+
+@pytest.fixture
+def here() -> DeviceProperties:
+    return DeviceProperties.from_device(0)
+
+
+def run(plan: Plan, arrays: dict[str, np.ndarray[Any, Any]], result: np.ndarray[Any, Any], **how: Any) -> Any:
+    """The result of a plan, `y`; the arrays hold memory in the order in which the plan's tensors have it."""
+    with ExitStack() as stack:
+        scratch = stack.enter_context(driver.allocate(max(plan.workspace_size, 16)))
+        pointers = {"y": stack.enter_context(driver.allocate(result.nbytes)).pointer}
+        for name, array in arrays.items():
+            memory = stack.enter_context(driver.allocate(array.nbytes))
+            driver.copy_to_device(memory.pointer, array)
+            pointers[name] = memory.pointer
+        plan.execute(pointers, workspace=scratch.pointer, **how)
+        driver.synchronize()
+        driver.copy_to_host(result, pointers["y"])
+    return result
+
+
+def product(properties: DeviceProperties | None, handle: Handle | None = None) -> Graph:
+    graph = Graph(properties=properties, handle=handle)
+    a, b = graph.tensor("a", (1, 64, 96), "float16"), graph.tensor("b", (1, 96, 128), "float16")
+    graph.output(graph.relu(graph.add(graph.matmul(a, b), graph.tensor("c", (1, 1, 128), "float16"))), name="y")
+    return graph
+
+
+def matrices() -> tuple[dict[str, np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
+    random = np.random.default_rng(0)
+    arrays = {
+        name: (random.standard_normal(shape) / 4).astype(np.float16)
+        for name, shape in {"a": (1, 64, 96), "b": (1, 96, 128), "c": (1, 1, 128)}.items()
+    }
+    a, b, c = (array.astype(np.float64) for array in arrays.values())
+    return arrays, np.maximum(a @ b + c, 0)
+
+
+def test_restored_without_a_handle_and_executed(here: DeviceProperties) -> None:
+    """R10.11: the same numbers as a plan built with a handle, and the right ones."""
+    arrays, expected = matrices()
+    blob = product(here).build().serialize()
+    graph = Graph(properties=here)
+    restored = graph.deserialize(blob)
+    assert graph.handle is None
+    with restored, Handle() as handle, product(None, handle).build() as built:
+        own = run(restored, arrays, np.empty(expected.shape, np.float16))
+        given = run(restored, arrays, np.empty(expected.shape, np.float16), handle=handle)
+        direct = run(built, arrays, np.empty(expected.shape, np.float16))
+    np.testing.assert_allclose(own, expected, rtol=2e-3, atol=2e-3)
+    np.testing.assert_array_equal(own, given)
+    np.testing.assert_allclose(own, direct, rtol=2e-3, atol=2e-3)
+
+
+def test_restored_with_a_handle(here: DeviceProperties) -> None:
+    """R10.2: the handle's device serves, whatever the properties are."""
+    arrays, expected = matrices()
+    blob = product(here).build().serialize()
+    with Handle() as handle:
+        plan = Graph(properties=DeviceProperties.named("t4")).deserialize(blob, handle=handle)
+        with plan:
+            y = run(plan, arrays, np.empty(expected.shape, np.float16))
+    np.testing.assert_allclose(y, expected, rtol=2e-3, atol=2e-3)
+
+
+def test_convolution_channels_last(here: DeviceProperties) -> None:
+    random = np.random.default_rng(1)
+    x, w = random.integers(-2, 3, (2, 16, 9, 11)), random.integers(-2, 3, (8, 16, 3, 3))
+    graph = Graph(properties=here)
+    images = graph.tensor("x", x.shape, "float16", layout="NHWC")
+    filters = graph.tensor("w", w.shape, "float16", layout="NHWC")
+    graph.output(graph.convolution(images, filters, padding=1, stride=2), name="y")
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2, ::2]
+    expected = np.einsum("nchwrs,kcrs->nhwk", windows, w)
+    last = {name: one.transpose(0, 2, 3, 1).astype(np.float16, order="C") for name, one in {"x": x, "w": w}.items()}
+    with graph.build() as plan:
+        y = run(plan, last, np.empty(expected.shape, np.float16))
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(here: DeviceProperties, causal: bool) -> None:
+    if here.values["deviceVer"] < 800:
+        missing("an architecture with flash attention (sm_80)")
+    graph = Graph(properties=here)
+    graph.output(cudnn_graphs.attention(graph, "float16", causal=causal), name="y")
+    random = np.random.default_rng(2)
+    stored = {name: random.standard_normal((2, 128, 12, 64)).astype(np.float16) for name in "qkv"}
+    q, k, v = (one.transpose(0, 2, 1, 3).astype(np.float64) for one in stored.values())
+    scores = q @ k.swapaxes(-1, -2) / 8
+    if causal:
+        scores = np.where(np.tri(128, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = (weights / weights.sum(-1, keepdims=True)) @ v
+    with graph.build() as plan:
+        y = run(plan, stored, np.empty((2, 128, 12, 64), np.float16))
+    np.testing.assert_allclose(y.transpose(0, 2, 1, 3), expected, rtol=5e-3, atol=5e-3)
+
+
+def test_layer_normalization(here: DeviceProperties) -> None:
+    """A scalar by value, epsilon, reaches the kernel."""
+    graph = cudnn_graphs.build(Graph(properties=here), "layer_normalization")
+    random = np.random.default_rng(3)
+    x = random.standard_normal((512, 768)).astype(np.float16)
+    scale, bias = random.standard_normal((2, 768)).astype(np.float32)
+    centred = x.astype(np.float64) - x.mean(-1, keepdims=True, dtype=np.float64)
+    expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6) * scale + bias
+    with graph.build() as plan:
+        y = run(plan, {"x": x, "scale": scale, "bias": bias}, np.empty(x.shape, np.float16))
+    np.testing.assert_allclose(y, expected, rtol=2e-3, atol=2e-3)
+
+
+def test_live_properties(here: DeviceProperties) -> None:
+    """R10.1: from the device, from a handle, and round trips; what is shipped for this device agrees with it."""
+    with Handle() as handle:
+        assert DeviceProperties.from_handle(handle) == here
+    assert DeviceProperties.from_json(here.serialize()) == here
+    for name in DeviceProperties.names():
+        shipped = DeviceProperties.named(name)
+        if shipped.device_name == here.device_name:
+            assert set(shipped.differences(here)) <= {"driverVer"}
+
+
+def test_another_devices_plan(here: DeviceProperties) -> None:
+    """R10.5, with a live handle."""
+    other = DeviceProperties.named("t4" if here.architecture != "sm_75" else "h200")
+    blob = product(other).build().serialize()
+    with Handle() as handle, pytest.raises(PlanError, match=other.architecture) as raised:
+        Graph(handle=handle).deserialize(blob)
+    assert raised.value.reason == "ARCH_MISMATCH"
+    assert here.architecture in str(raised.value)
