@@ -54,7 +54,7 @@ class Given:
     def array(self, dtype: str, seed: int) -> Array:
         kind = dtype_of(dtype if self.dtype == "T" else self.dtype)
         if self.kind == "values":
-            return np.asarray(self.values, kind).reshape(self.shape)
+            return np.ascontiguousarray(self.values, kind).reshape(self.shape)
         return repeated(self._pattern(kind, seed % 16), self.shape)
 
     def _pattern(self, kind: np.dtype[Any], seed: int) -> Array:

@@ -163,8 +163,8 @@ def normal(*shape: int) -> np.ndarray:
 
 def measure(subject: Subject, folder: Path) -> Iterator[dict[str, Any]]:
     path = export(subject, folder)
-    exact = copy.deepcopy(subject.module).float().cuda()
     half = subject.module.half().cuda()
+    exact = copy.deepcopy(half).float()  # of the same weights, and of the angles that rotary embeddings keep in fp16
     for case in subject.cases:
         inputs = [torch.from_numpy(value).cuda() for value in case.inputs.values()]
         wide = [value.float() if value.is_floating_point() else value for value in inputs]

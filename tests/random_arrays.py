@@ -43,7 +43,7 @@ def legal_dtypes(op_type: str, opset: int, constraint: str = "T") -> list[str]:
 def shapes(least: int = 0, most: int = 8) -> st.SearchStrategy[tuple[int, ...]]:
     """Shapes of up to a few thousand elements; extents of zero and one among them."""
     kinds = [((0, 1, 2, 3, 4, 5, 7, 9), least, min(most, 4)), ((1, 2, 3), max(least, 5), most)]
-    kinds.append(((1, 2, 33, 130), max(least, 1), min(most, 2)))
+    kinds.append(((1, 2, 19, 70), max(least, 1), min(most, 2)))
     drawn = [st.lists(st.sampled_from(extents), min_size=a, max_size=b) for extents, a, b in kinds if a <= b]
     return st.one_of(drawn).map(tuple)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import harness
-from cases.elementwise import FLOATS, INTEGERS, TENSOR_TYPES, _numpy
+from cases.elementwise import FLOAT8, FLOATS, INTEGERS, TENSOR_TYPES, _numpy
 from gossamer.kernels.elementwise import RAGGED_FROM, choose_tile, evaluate_elementwise, strided_copy
 from gossamer.kernels.elementwise_geometry import collapse
 from gossamer.kernels.elementwise_geometry import magic as magic_of
@@ -24,7 +24,7 @@ _INTEGER_STEPS = [
     *("equal", "less", "less_equal", "where", "bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor"),
     *("shift_left", "shift_right"),
 ]
-_ONLY_INTEGER = {
+_APART = {
     "bitwise_not",
     "bitwise_and",
     "bitwise_or",
@@ -34,7 +34,10 @@ _ONLY_INTEGER = {
     "not",
     "cast",
     "constant",
+    "encode_float8",
+    "decode_float8",
 }
+"""Steps that no float takes twice, or that name a type."""
 
 
 def _everything(dtype: str) -> Expression:
@@ -46,7 +49,7 @@ def _everything(dtype: str) -> Expression:
         steps.append(step)
         return 1 + len(steps)
 
-    names = [op for op in OPERATIONS if op not in _ONLY_INTEGER] if dtype in FLOATS else _INTEGER_STEPS
+    names = [op for op in OPERATIONS if op not in _APART] if dtype in FLOATS else _INTEGER_STEPS
     for op in names:
         operation = OPERATIONS[op]
         condition = [add(Step("less", (0, 1)))] if op == "where" else []
@@ -87,6 +90,15 @@ def test_every_step_compiles(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, "bool"])
 def test_casts_compile(dtype: str) -> None:
     harness.compile_all([_launched(_casts(dtype), dtype)])
+
+
+def test_float8_compiles() -> None:
+    def conversions(name: str) -> Expression:
+        """To the format's bits and back."""
+        steps = (Step("encode_float8", (0,), (1.0,), name), Step("decode_float8", (1,), to=name))
+        return Expression(1, steps, (2,))
+
+    harness.compile_all([_launched(conversions(name), "float32") for name in FLOAT8])
 
 
 def _addressed() -> Iterator[Kernel]:

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from cudnn_releases import Release, link
+from fake_cudnn import Python
 from gossamer.cudnn import driver_stand_in
 from gossamer.cudnn.device_properties import COMPARED, KEYS, DeviceProperties
 
-WANTED_BY = {"9.8": {"deviceName", "maxThreadsPerBlock", "memoryBusWidth"}, "9.19": {"memoryBusWidth"}, "9.28": set()}
+DONE_WITHOUT: dict[str, set[str]] = {
+    "9.8": {"deviceName", "maxThreadsPerBlock", "memoryBusWidth"},
+    "9.19": {"memoryBusWidth"},
+    "9.28": set(),
+}
 """Release → the keys of KEYS that it does without."""
 
 
 @pytest.fixture(scope="module")
 def every_release(
-    release_named: Callable[[str], Any], wheel_members: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Any]:
+    release_named: Callable[[str], Release],
+    wheel_members: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], Release]:
     """9.8 too, for CUDA 12; device properties do without the libraries that its plans would need."""
-    from fake_cudnn import Python
 
-    newest = release_named("9.28")
-
-    def named(name: str) -> Any:
+    def named(name: str) -> Release:
         if name != "9.8":
             return release_named(name)
         python = Python.create(tmp_path_factory.mktemp("release") / "python")
-        wheel = wheel_members("cudnn-9.8", "nvidia/cudnn/lib/*")
-        for file in (wheel / "nvidia/cudnn/lib").glob("libcudnn*"):
-            place = python.packages / "nvidia/cudnn/lib" / file.name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(file)
-        return type(newest)(name, python)
+        link(wheel_members("cudnn-9.8", "nvidia/cudnn/lib/*"), python, "nvidia/cudnn/lib/libcudnn*")
+        return Release(name, python)
 
     return named
 
@@ -63,16 +63,16 @@ print(json.dumps({
 """
 
 
-@pytest.mark.parametrize("name", WANTED_BY)
-def test_shipped_properties(every_release: Callable[[str], Any], name: str) -> None:
+@pytest.mark.parametrize("name", DONE_WITHOUT)
+def test_shipped_properties(every_release: Callable[[str], Release], name: str) -> None:
     """Each release takes them, gives them back equal, and asks for exactly the keys that are known."""
     found = every_release(name).run(READ.replace("RELEASE", repr(name)))
     assert found["same"] == list(DeviceProperties.names())
-    assert set(found["asked for"]) == KEYS - WANTED_BY[name] - {"deviceVer", "multiProcessorCount"}
+    assert set(found["asked for"]) == KEYS - DONE_WITHOUT[name] - {"deviceVer", "multiProcessorCount"}
     assert all(f"without {key}" in text for key, text in found["asked for"].items())
 
 
-def test_what_is_compared(release: Any) -> None:
+def test_what_is_compared(release: Release) -> None:
     """A plan is refused for a device that differs in one of these values, and in no other."""
     refused = release.run("""
         properties = DeviceProperties.named("h200")
@@ -88,7 +88,7 @@ def test_what_is_compared(release: Any) -> None:
     assert set(refused) == COMPARED - ({"memoryBusWidth"} if release.name == "9.19" else set())
 
 
-def test_a_machine_without_a_gpu(release: Any) -> None:
+def test_a_machine_without_a_gpu(release: Release) -> None:
     """R10.1: reading a device off says that there is none."""
     if driver_stand_in.driver_available():
         pytest.skip("there is a driver here; tests/gpu reads its device")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cudnn_graphs
+from cudnn_releases import Release, link
+from fake_cudnn import Python
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 
@@ -49,7 +52,7 @@ EXPECTED = [
 
 
 @pytest.fixture(scope="module")
-def planned(release_named: Callable[[str], Any]) -> Callable[[str, str], dict[str, Any]]:
+def planned(release_named: Callable[[str], Release]) -> Callable[[str, str], dict[str, Any]]:
     """(release, architecture) → what was planned for each case, all in one process."""
     done: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -76,7 +79,7 @@ def test_planned_and_restored(
     assert found["handles"] == [None, None]
 
 
-def test_runtime_compiled_engines_are_proposed(release: Any) -> None:
+def test_runtime_compiled_engines_are_proposed(release: Release) -> None:
     """The stand-in is enough for engines that compile at run time: without them, no plan for a matmul with a gelu."""
     notes = release.run("""
         plan = graph("h100-sxm", "matmul_bias_gelu").build()
@@ -85,7 +88,7 @@ def test_runtime_compiled_engines_are_proposed(release: Any) -> None:
     assert "RUNTIME_COMPILATION" in notes
 
 
-def test_without_a_driver_or_its_stand_in(release: Any) -> None:
+def test_without_a_driver_or_its_stand_in(release: Release) -> None:
     """The error says what to call; nothing aborts."""
     reason, text = release.run("""
         from gossamer.cudnn import driver_stand_in
@@ -97,7 +100,7 @@ def test_without_a_driver_or_its_stand_in(release: Any) -> None:
     assert "driver_stand_in.load()" in text
 
 
-def test_without_cublaslt(release: Any) -> None:
+def test_without_cublaslt(release: Release) -> None:
     """cuDNN would end the process ("Cannot load symbol cublasLtGetVersion"); Gossamer says what to install."""
     reason, text = release.run("""
         from gossamer.cudnn import prerequisites
@@ -109,7 +112,7 @@ def test_without_cublaslt(release: Any) -> None:
     assert "pip install nvidia-cublas" in text
 
 
-def test_what_cudnn_has_no_engine_for(release: Any) -> None:
+def test_what_cudnn_has_no_engine_for(release: Release) -> None:
     """The error lists why, and names the graph."""
     reason, text = release.run("""
         made = Graph(properties=DeviceProperties.named("h200"), name="odd")
@@ -119,3 +122,19 @@ def test_what_cudnn_has_no_engine_for(release: Any) -> None:
     """)
     assert reason == "NOT_SUPPORTED"
     assert "'odd' (Reduction)" in text
+
+
+def test_the_package_with_runtime_compiled_engines_only(wheel_members: Callable[..., Path], tmp_path: Path) -> None:
+    """nvidia-cudnn-jit, a fifth of the size, needs no cuBLASLt; all its plans compile at run time."""
+    python = Python.create(tmp_path / "python")
+    link(wheel_members("cudnn-jit-9.27", "nvidia/cudnn_jit/lib/*"), python, "nvidia/cudnn_jit/lib/libcudnn*")
+    link(wheel_members("nvrtc-13.5", "nvidia/cu13/lib/*"), python, "nvidia/cu13/lib/*")
+    notes = Release("jit", python).run("""
+        found = {}
+        for case in ("convolution_bias_relu", "matmul_bias_gelu", "attention"):
+            blob = graph("h200", case).build().serialize()
+            found[case] = sorted(graph("h200").deserialize(blob).behavior_notes)
+        print(json.dumps(found))
+    """)
+    assert all("RUNTIME_COMPILATION" in one for one in notes.values())
+    assert len(notes) == 3

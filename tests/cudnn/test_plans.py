@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from conftest import missing
+from cudnn_releases import Release
 
 
-def test_another_architecture_is_refused(release: Any) -> None:
+def test_another_architecture_is_refused(release: Release) -> None:
     """R10.5: the error names the plan's device and this one, and in what they differ."""
     refused = release.run("""
         blob = graph("h100-sxm", "convolution").build().serialize()
@@ -29,7 +30,7 @@ def test_another_architecture_is_refused(release: Any) -> None:
     assert refused["rtx-4090"][0] == "ARCH_MISMATCH"
 
 
-def test_drivers(release: Any) -> None:
+def test_drivers(release: Release) -> None:
     """A plan is restored for a newer driver, although cuDNN 9.19 itself takes it for the same one only."""
     older, same, newer = release.run("""
         blob = graph("h200", "convolution").build().serialize()
@@ -43,7 +44,7 @@ def test_drivers(release: Any) -> None:
     assert newer.startswith("none, but Plan(")
 
 
-def test_runtime_compilation_is_chosen_by_note(release: Any) -> None:
+def test_runtime_compilation_is_chosen_by_note(release: Release) -> None:
     """R10.6: asked for, and got; also after it was restored."""
     chosen, restored, plain, notes = release.run("""
         made = graph("h200", "convolution_bias_relu")
@@ -59,7 +60,7 @@ def test_runtime_compilation_is_chosen_by_note(release: Any) -> None:
     assert "TENSOR_CORE" in notes
 
 
-def test_choices(release: Any) -> None:
+def test_choices(release: Release) -> None:
     """R10.6: modes, conditions and the limit on workspace; refusals say what was proposed."""
     found = release.run("""
         made = graph("h200", "convolution")
@@ -88,7 +89,7 @@ def test_choices(release: Any) -> None:
     assert found["no such note"][0] == found["no such mode"][0] == "InvalidArgument"
 
 
-def test_enforce_precompiled(newest: Any) -> None:
+def test_enforce_precompiled(newest: Release) -> None:
     """R10.4: bytes that carry a graph only are built, unless a precompiled plan is insisted on."""
     built, refused = newest.run("""
         blob = graph("h200", "convolution").serialize()
@@ -106,7 +107,7 @@ def test_enforce_precompiled(newest: Any) -> None:
     )
 
 
-def test_graphs_and_plans_are_not_confused(newest: Any) -> None:
+def test_graphs_and_plans_are_not_confused(newest: Release) -> None:
     """R10.7: bytes are a plan, text and dicts a graph, and a graph that was restored is planned like the first."""
     found = newest.run("""
         made = graph("h200", "convolution_bias_relu", name="first")
@@ -129,7 +130,7 @@ def test_graphs_and_plans_are_not_confused(newest: Any) -> None:
     assert found["others"] == ["WrongType"] * 4
 
 
-def test_damaged_bytes(release: Any) -> None:
+def test_damaged_bytes(release: Release) -> None:
     """R10.9: truncated anywhere, or one bit wrong anywhere: CORRUPT each time, and the process lives."""
     reasons, count = release.run("""
         blob = graph("h200", "causal_attention").build().serialize()
@@ -181,7 +182,7 @@ print(json.dumps({reason: found.count(reason) for reason in set(found)}))
 """
 
 
-def test_damaged_plans_without_a_checksum(release: Any) -> None:
+def test_damaged_plans_without_a_checksum(release: Release) -> None:
     """R10.9: NVIDIA's frontend writes none. Every value of the backend's text replaced by others: errors, no abort."""
     found = release.run(MUTATED)
     assert set(found) <= {
@@ -195,7 +196,7 @@ def test_damaged_plans_without_a_checksum(release: Any) -> None:
     assert found["CORRUPT"] > 300
 
 
-def test_plans_of_another_version(release_named: Callable[[str], Any], tmp_path: Path) -> None:
+def test_plans_of_another_version(release_named: Callable[[str], Release], tmp_path: Path) -> None:
     """VERSION_MISMATCH names both versions."""
     texts = {}
     for name in ("9.19", "9.28"):
@@ -214,7 +215,7 @@ def test_plans_of_another_version(release_named: Callable[[str], Any], tmp_path:
         assert "9.19.0" in texts[name]
 
 
-def test_kernel_caches(release: Any) -> None:
+def test_kernel_caches(release: Release) -> None:
     """R10.13: kept while a plan is restored; written and restored themselves."""
     found = release.run("""
         def matmul(rows, cache):
@@ -302,7 +303,7 @@ print(json.dumps(found))
 """
 
 
-def test_plans_are_exchanged_with_nvidias_frontend(release_named: Callable[[str], Any], wheel_members: Any) -> None:
+def test_plans_are_exchanged_with_nvidias_frontend(release_named: Callable[[str], Release], wheel_members: Any) -> None:
     """R10.10: both ways, convolution and attention, without a handle or a GPU."""
     if sys.version_info[:2] != (3, 11):
         missing("Python 3.11, for which the wheel of NVIDIA's frontend is")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from math import sqrt
 from typing import Any
 
+from gossamer.cudnn import attention as attentions
 from gossamer.cudnn.operations import OPERATIONS, Convolution, Matmul, Norm, Operation, Pointwise, Reduction, Resample
 from gossamer.cudnn.operations import convolution as convolutions
 from gossamer.cudnn.operations import matmul as matmuls
@@ -24,8 +24,6 @@ __all__ = ["FORMAT", "GraphBuilder"]
 
 FORMAT = 1
 """Version of a graph's dict form; newer ones are refused."""
-
-_LOWEST = -3.3895313892515355e38  # bfloat16's lowest finite number: exp of it is 0, and it fits every float type
 
 
 class GraphBuilder:
@@ -85,7 +83,7 @@ class GraphBuilder:
         alignment: int = 16,
     ) -> Tensor:
         """Have a computed tensor written to memory. dtype: by default that of the graph's first tensor."""
-        now = self._own(tensor)
+        now = self.current(tensor)
         if not now.virtual:
             raise InvalidArgument(f"{now} is not computed by this graph, or already an output")
         if strides is None:
@@ -99,7 +97,7 @@ class GraphBuilder:
             strides=tuple(strides),
             alignment=alignment,
         )
-        return self._declare(described)
+        return self.declare(described)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -129,7 +127,7 @@ class GraphBuilder:
 
         padding: before the first element; padding_after: after the last, by default the same. The memory order is x's.
         """
-        x, w = self._own(x), self._own(w)
+        x, w = self.current(x), self.current(w)
         window = convolutions.window_of(len(x.dims) - 2, padding, padding_after, stride, dilation)
         y = self._virtual(convolutions.forward_dims(x, w, window), like=x)
         self._convolve(x, w, y, window, transposed=False)
@@ -151,7 +149,7 @@ class GraphBuilder:
 
         output_padding: how much larger the result is than the least size that a convolution would take x's size from.
         """
-        x, w = self._own(x), self._own(w)
+        x, w = self.current(x), self.current(w)
         rank = len(x.dims) - 2
         window = convolutions.window_of(rank, padding, padding_after, stride, dilation)
         extra = convolutions.per_dimension(output_padding, rank)
@@ -172,7 +170,7 @@ class GraphBuilder:
         (index). dtype: of the virtual result, by default the graph's intermediate type, `bool` for comparisons.
         """
         pointwises.checked_mode(mode, len(operands), tuple(parameters))
-        given = [self._own(operand) for operand in operands]
+        given = [self.current(operand) for operand in operands]
         logical = mode in pointwises.LOGICAL
         dims = pointwises.broadcast(given)
         largest = next((one for one in given if one.dims == dims), given[0])
@@ -236,7 +234,7 @@ class GraphBuilder:
 
     def matmul(self, a: Tensor, b: Tensor, *, dtype: Any = None) -> Tensor:
         """a […, M, K] · b […, K, N] → […, M, N], row by row in memory; three dimensions or more."""
-        a, b = self._own(a), self._own(b)
+        a, b = self.current(a), self.current(b)
         c = self._virtual(matmuls.product_dims(a, b), dtype=dtype)
         self.operations.append(Matmul(a.uid, b.uid, c.uid, self.compute))
         return c
@@ -249,7 +247,7 @@ class GraphBuilder:
         """
         if mode not in reductions.MODES:
             raise InvalidArgument(f"reduction {mode!r}: accepted are {', '.join(reductions.MODES)}")
-        x = self._own(x)
+        x = self.current(x)
         y = self._virtual(reductions.reduced_dims(x, axes), like=x)
         self.operations.append(Reduction(mode, x.uid, y.uid, self.compute))
         return y
@@ -270,7 +268,7 @@ class GraphBuilder:
         """
         if mode not in resamples.MODES:
             raise InvalidArgument(f"pooling {mode!r}: accepted are {', '.join(resamples.MODES)}")
-        x = self._own(x)
+        x = self.current(x)
         rank = len(x.dims) - 2
         moves = convolutions.window_of(rank, padding, padding_after, stride)
         sizes = convolutions.per_dimension(window, rank)
@@ -293,8 +291,8 @@ class GraphBuilder:
         """
         if mode not in norms.MODES or (bias is None and mode != "rms"):
             raise InvalidArgument(f"normalization {mode!r}: accepted are layer and instance with a bias, and rms")
-        x, scale = self._own(x), self._own(scale)
-        offset = None if bias is None else self._own(bias).uid
+        x, scale = self.current(x), self.current(scale)
+        offset = None if bias is None else self.current(bias).uid
         small = self.scalar(epsilon, "float32", rank=len(x.dims))
         y = self._virtual(pointwises.broadcast([x, scale]), like=x)
         self.operations.append(Norm(mode, x.uid, scale.uid, y.uid, small.uid, offset))
@@ -324,40 +322,10 @@ class GraphBuilder:
         after its own index. The result has q's memory order: declare q with the strides that it has in memory, e.g.
         those of [N, queries, heads, size].
 
-        float16 or bfloat16. Composed of matmul, pointwise and reduction operations in the one form that cuDNN's flash
-        attention engines recognise; the two that compute the logarithm of the sums belong to it.
+        float16 or bfloat16. Composed of matmul, pointwise and reduction operations, in the form that cuDNN's flash
+        attention engines recognise; nothing else may read k.
         """
-        q, k, v = self._own(q), self._own(k), self._own(v)
-        if not len(q.dims) == len(k.dims) == len(v.dims) == 4 or k.dims[-1] != q.dims[-1]:
-            raise InvalidArgument(f"attention of {q}, {k}, {v}: four dimensions each are wanted, and q's size in k")
-        scores = self.matmul(q, self._transposed(k))
-        scores = self.mul(scores, self.scalar(1 / sqrt(q.dims[-1]) if scale is None else scale))
-        if bias is not None:
-            scores = self.add(scores, bias)
-        if causal:
-            scores = self._causal(scores)
-        result = self.matmul(self._softmax(scores, dtype=q.dtype), v)
-        return self._declare(replace(result, strides=strides_like(result.dims, q)))
-
-    def _softmax(self, x: Tensor, dtype: str) -> Tensor:
-        """Over the last dimension, as flash attention has it."""
-        highest = self.reduction("max", x, [-1])
-        raised = self.pointwise("exp", self.sub(x, highest))
-        total = self.reduction("add", raised, [-1])
-        self.add(highest, self.pointwise("log", total))
-        return self.pointwise("div", raised, total, dtype=dtype)
-
-    def _causal(self, scores: Tensor) -> Tensor:
-        """Scores, but the lowest number where the key comes after the query."""
-        query, key = (self.pointwise("index", scores, axis=axis, dtype="int32") for axis in (2, 3))
-        return self.pointwise("select", scores, self.scalar(_LOWEST), self.pointwise("cmp_ge", query, key))
-
-    def _transposed(self, k: Tensor) -> Tensor:
-        """The tensor declared anew with its last two dimensions exchanged, which is how cuDNN wants keys."""
-        if k.virtual or any(k.uid in operation.reads for operation in self.operations):
-            raise InvalidArgument(f"attention with {k}: keys must be in memory, and nothing else may read them")
-        dims, strides = ((*one[:2], one[3], one[2]) for one in (k.dims, k.strides))
-        return self._declare(replace(k, dims=dims, strides=strides))
+        return attentions.attention(self, q, k, v, scale=scale, bias=bias, causal=causal)
 
     # As data
 
@@ -398,9 +366,9 @@ class GraphBuilder:
     def _add(self, tensor: Tensor) -> Tensor:
         if tensor.name and any(tensor.name == other.name for other in self.tensors.values()):
             raise InvalidArgument(f"this graph already has a tensor {tensor.name!r}")
-        return self._declare(tensor)
+        return self.declare(tensor)
 
-    def _declare(self, tensor: Tensor) -> Tensor:
+    def declare(self, tensor: Tensor) -> Tensor:
         """A tensor, new or otherwise than before."""
         self.tensors[tensor.uid] = checked(tensor)
         self._handed_out.add(tensor)
@@ -411,7 +379,7 @@ class GraphBuilder:
         kind = data_type(self.intermediate if dtype is None else dtype)
         return self._add(Tensor(self._free_uid(), "", tuple(dims), strides, kind, virtual=True))
 
-    def _own(self, tensor: Tensor) -> Tensor:
+    def current(self, tensor: Tensor) -> Tensor:
         """The tensor as it is now, or InvalidArgument when it is another graph's."""
         if tensor not in self._handed_out:
             raise InvalidArgument(f"{tensor} is no tensor of this graph")

@@ -19,8 +19,8 @@ Source: cudnn_graph.h, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR; cuDNN frontend, 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, overload
@@ -98,9 +98,11 @@ class Graph(GraphBuilder):
         """
         refusals: list[str] = []
         choice = Choice(tuple(modes), frozenset(require), frozenset(forbid), where, workspace_limit)
-        for plan in self._plans(choice, refusals):
-            return plan
-        raise self._no_engine(choice, refusals)
+        with closing(self._plans(choice, refusals)) as plans:
+            plan = next(plans, None)
+        if plan is None:
+            raise self._no_engine(choice, refusals)
+        return plan
 
     def plans(
         self,
@@ -114,7 +116,7 @@ class Graph(GraphBuilder):
         """Every plan that `build` could return, in its order, made as it is asked for; for measuring them."""
         return self._plans(Choice(tuple(modes), frozenset(require), frozenset(forbid), where, workspace_limit), [])
 
-    def _plans(self, choice: Choice, refusals: list[str]) -> Iterator[Plan]:
+    def _plans(self, choice: Choice, refusals: list[str]) -> Generator[Plan, None, None]:
         with ExitStack() as stack:
             properties = self._properties(stack)
             operation_graph = self._operation_graph(stack, None if properties else self.handle)
@@ -209,7 +211,11 @@ class Graph(GraphBuilder):
 
     def _record(self, config: EngineConfig, descriptor: Descriptor) -> PlanRecord:
         text = descriptor.get_text(Attribute.CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)
-        backend = plan_format.read_backend_plan(text)
+        try:
+            backend = plan_format.read_backend_plan(text)
+        except (ValueError, KeyError, TypeError) as error:
+            this = loader.load().version_text
+            raise PlanError("NOT_SUPPORTED", f"cuDNN {this} writes plans otherwise than is known: {error!r}") from error
         scalars = {
             tensor.uid: Scalar(tensor.value, tensor.dtype)
             for tensor in self.tensors.values()
@@ -289,13 +295,13 @@ class Graph(GraphBuilder):
                 descriptor.set_text(Attribute.CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, backend.text)
                 descriptor.finalize()
                 plan = Plan(descriptor, record, chosen)
+                self._become(record, backend)
             except CudnnError as error:
                 descriptor.close()
                 raise self._not_restored(error, backend, chosen if properties is None else None) from error
             except BaseException:
                 descriptor.close()
                 raise
-        self._become(record, backend)
         return plan
 
     def _set_device(self, plan: Descriptor, properties: Descriptor | None, handle: Handle | int | None) -> None:

@@ -27,9 +27,9 @@ from gossamer.cudnn.device_properties import DeviceProperties
 from gossamer.cudnn.tensors import DATA_TYPES, Tensor
 from gossamer.errors import PlanError
 
-T = TypeVar("T")
+__all__ = ["BackendPlan", "PlanRecord", "Scalar", "check_references", "decode", "encode", "read_backend_plan"]
 
-__all__ = ["BackendPlan", "PlanRecord", "Scalar", "decode", "encode"]
+T = TypeVar("T")
 
 JSON_VERSION = "2.0"
 FORMAT = 1
@@ -197,25 +197,25 @@ def read_backend_plan(text: bytes) -> BackendPlan:
 
 
 def check_references(graph: Mapping[str, Any]) -> None:
-    """ValueError unless operations refer to tensors by uid: cuDNN ends the process where one is no number or unknown."""
-    names = [_of(str, one["name"]) for one in graph["tensors"]]
-    if len(set(names)) != len(names) or not all(
-        _UID.fullmatch(name) and -(2**63) <= int(name) < 2**63 for name in names
-    ):
-        raise ValueError(f"tensors are named {', '.join(names)}")
+    """ValueError unless operations refer to tensors by uid: cuDNN ends the process where one is none, or unknown."""
+    listed = [_of(str, one["name"]) for one in graph["tensors"]]
+    names = set(listed)
+    if len(names) != len(listed) or not all(_UID.fullmatch(name) and -(2**63) <= int(name) < 2**63 for name in names):
+        raise ValueError(f"tensors are named {', '.join(listed)}")
     for node in graph["nodes"]:
         for key, value in node.items():
-            if (
-                isinstance(value, str)
-                and (_REFERRING.match(key) or not value.startswith("CUDNN_"))
-                and value not in names
-            ):
+            if _refers(key, value) and value not in names:
                 raise ValueError(f"{node['operation']} has the unknown tensor {value!r} as {key}")
+
+
+def _refers(key: str, value: Any) -> bool:
+    """Whether an operation's value is the name of a tensor; other texts are enums, by cuDNN's names."""
+    return isinstance(value, str) and (_REFERRING.match(key) is not None or not value.startswith("CUDNN_"))
 
 
 _UID = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _REFERRING = re.compile(r"[A-Z]|mat[A-Z]|d[XYWB]$|.*Desc$")
-"""Keys of an operation that hold a tensor's name: X, matA, dY, Scale, epsilonDesc; the others' texts are enums."""
+"""Keys of an operation that hold a tensor's name: X, matA, dY, Scale, epsilonDesc."""
 
 _DTYPE_OF = {value.name: name for name, value in DATA_TYPES.items()}
 

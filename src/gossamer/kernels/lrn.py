@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from gossamer.kernels.elementwise_math import divide, power
+from gossamer.kernels.elementwise_math import divide, power, square_root
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import as_type, float_accumulator
@@ -15,6 +15,18 @@ from gossamer.program import Target
 
 DEFAULT_ALPHA = 9.999999747378752e-05
 """1e-4 as ONNX has it: in fp32."""
+
+
+@triton.jit
+def raised(x, POWER: tl.constexpr):
+    """x ** POWER; by square roots where networks have it so."""
+    if POWER == 0.75:
+        half = square_root(x)
+        return half * square_root(half)
+    elif POWER == 0.5:
+        return square_root(x)
+    else:
+        return power(x, POWER + tl.zeros_like(x))
 
 
 @triton.jit
@@ -37,7 +49,7 @@ def lrn_kernel(
         neighbour = as_type(tl.load(x_ptr + i + step * n_inner, inside, other=0.0), TYPE)
         total += neighbour * neighbour
     x = as_type(tl.load(x_ptr + i, i < n_elements, other=0.0), TYPE)
-    y = divide(x, power(total * (ALPHA / SIZE) + BIAS, BETA + tl.zeros_like(total)))
+    y = divide(x, raised(total * (ALPHA / SIZE) + BIAS, BETA))
     tl.store(y_ptr + i, y.to(y_ptr.dtype.element_ty), i < n_elements)
 
 

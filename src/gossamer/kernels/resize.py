@@ -206,8 +206,9 @@ def _lower(node: Node, target: Target, resizes: Mapping[int, AxisResize]) -> Low
         return (View(x.name, y.name),)
     if 0 in x.shape:
         return Refusal("an empty axis cannot be enlarged")
-    if any(resize.mode != "nearest" for resize in active.values()) and x.dtype not in TRITON_TYPES:
-        return Refusal(f"elements of type {x.dtype} cannot be interpolated")
+    computed = any(resize.mode != "nearest" for resize in active.values()) or node.attribute("extrapolation_value", 0.0)
+    if computed and x.dtype not in TRITON_TYPES:
+        return Refusal(f"elements of type {x.dtype} cannot be interpolated or extrapolated")
     if math.prod(resize.taps for resize in active.values()) <= MAX_TAPS:
         return (_launch(node, x, y, active, target),)
     calls: list[Call] = []
@@ -255,7 +256,7 @@ def _launch(node: Node, x: Buffer, y: Buffer, resizes: Mapping[int, AxisResize],
     }
     tile = choose_tile(n_rows, n_cols, x.itemsize, False, target)
     if first.mode == "nearest":
-        moved = (x, y) if outside is not None else (as_words(x), as_words(y))
+        moved = (x, y) if outside else (as_words(x), as_words(y))  # zero has the same bits in every type
         return _tiled(resize_nearest_kernel, *moved, tile, arguments)
     arguments["N_ROW_TAPS"] = math.prod(step.taps or 1 for step in rows)
     arguments["N_COL_TAPS"] = math.prod(step.taps or 1 for step in cols)
