@@ -18,8 +18,8 @@ FLOAT_UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "fl
 SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0)
 NEWEST_OPSET = 26
 """What onnxruntime 1.32 knows; later ones are drafts to it."""
-DEVICES = st.sampled_from(("interpreter", "sm_90"))
-"""Large tiles, and those of a GPU."""
+DEVICES = st.sampled_from(("interpreter", "interpreter", "interpreter", "sm_90"))
+"""Large tiles; and, as these cost more, those of a GPU at times."""
 
 
 def numpy_dtype(name: str) -> np.dtype:

@@ -374,6 +374,8 @@ def _floored_mod_cases() -> list[Case]:
         Case(f"Mod-28_{dtype}", "Mod", [floats(dtype), floats(dtype).T.copy().reshape(7, 11)], _floored, opset=28)
         for dtype in FLOATS
     ]
+    far = [np.array([8.2e251, -1.16e126, 1.6e308, 1.0]), np.array([6.7e-300, -8.9e-228, 5e-324, 4.9e-310])]
+    cases.append(Case("Mod-fmod_far", "Mod", far, np.fmod, {"fmod": 1}, opset=13))
     zeros = [np.array([6.0, -6.0, 0.0, -0.0, 0.0, -0.0]), np.array([3.0, -3.0, -3.0, 3.0, np.inf, -np.inf])]
     return [*cases, Case("Mod-28_signs_of_zeros", "Mod", zeros, _floored, opset=28, exact=True)]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from cases.node_case import NodeCase
@@ -249,6 +250,7 @@ def _others() -> list[NodeCase]:
     cases.append(mean_variance_norm("three_runs", floats("runs", (2, 3, 2, 3, 2)), (0, 2, 4)))
     tiny = np.finfo(np.float32).smallest_subnormal
     cases.append(lp_norm("subnormal", np.float32([[tiny, -3 * tiny], [0, tiny]]), -1, 1))
+    cases.append(lp_norm("subnormal_bfloat16", (floats("tiny", (3, 4)) * 2.0**-130).astype(ml_dtypes.bfloat16), -1, 1))
     return cases
 
 

@@ -248,6 +248,14 @@ def round_half_even(x):
 
 
 @triton.jit
+def _exponent(x):
+    """⌊log₂ x⌋ of finite fp64 numbers x > 0, subnormal ones too; of zero something below all others."""
+    small = x < 2.2250738585072014e-308
+    lifted = tl.where(small, x * 18014398509481984.0, x)
+    return ((lifted.to(tl.int64, bitcast=True) >> 52) - 1023).to(tl.int32) - tl.where(small, 54, 0)
+
+
+@triton.jit
 def fmod(x, y):
     """x − y · trunc(x / y), exact and with the sign of x, as C's fmod. x and y of one type and block shape."""
     r = tl.abs(x).to(tl.float64)
@@ -258,8 +266,11 @@ def fmod(x, y):
     pending = 1
     while pending != 0:
         # Long division, 28 bits of the quotient at a time: then quotient · divisor fits fp64 for fp32 operands.
-        exponent = ((divide(r, safe).to(tl.int64, bitcast=True) >> 52) - 1023).to(tl.int32)
-        multiple = safe * power_of_two(tl.maximum(exponent - 28, 0), tl.float64)
+        shift = tl.maximum(_exponent(r) - _exponent(safe) - 28, 0)
+        first = tl.minimum(shift, 1000)  # fp64's exponents are up to 2097 apart, more than a power of two holds
+        second = tl.minimum(shift - first, 1000)
+        multiple = safe * power_of_two(first, tl.float64) * power_of_two(second, tl.float64)
+        multiple = multiple * power_of_two(shift - first - second, tl.float64)
         r = tl.fma(-tl.floor(r / multiple), multiple, r)
         r = tl.where(r < 0.0, r + multiple, r)  # the quotient may have been rounded up to the next integer
         r = tl.where(r >= multiple, r - multiple, r)

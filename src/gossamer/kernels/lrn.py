@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.elementwise_math import divide, power, square_root
-from gossamer.kernels.extents import cdiv
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import as_type, float_accumulator
 from gossamer.kernels.registry import Lowered, lowers
@@ -59,7 +59,7 @@ def lower_lrn(node: Node, target: Target) -> Lowered:
     """LRN, opset 1 to 13: odd and even sizes."""
     x = node.x
     n_channels, inner = (x.shape[-1], 1) if node.channels_last else (x.shape[1], x.strides[1])
-    block = 2**14 if target.interpreted else 1024
+    block = power_of_two(x.size, 2**14) if target.interpreted else 1024
     return (
         launch(
             lrn_kernel,

@@ -264,7 +264,8 @@ def _triton() -> tuple[Any, Any]:
         """The interpreter's operations, for one launch.
 
         Left out is the check for integer overflow: it triples integer operations, and asserts only in debug mode.
-        Conversions to bf16 round to the nearest, as a GPU's do; Triton's own cut fp32 off, and take fp64 for integers.
+        Conversions to bf16 round to the nearest, as a GPU's do; Triton's own cut fp32 off, take fp64 for integers, and
+        lose subnormals both ways.
         """
 
         def __init__(self, touched: Spans, written: Spans) -> None:
@@ -282,9 +283,12 @@ def _triton() -> tuple[Any, Any]:
             self._written.store(ptrs.data, value.data, mask.data)
 
         def cast_impl(self, src: Any, dst_type: Any) -> Any:
-            bf16 = interpreter.tl.bfloat16
-            if dst_type.scalar != bf16 or src.dtype.scalar == bf16:
-                return super().cast_impl(src, dst_type)
+            float32, bf16 = interpreter.tl.float32, interpreter.tl.bfloat16
+            source, wanted = src.dtype.scalar, dst_type.scalar
+            if source == bf16 and wanted != bf16:
+                src = interpreter.TensorHandle((src.data.astype(np.uint32) << 16).view(np.float32), float32)
+            if wanted != bf16 or source == bf16:
+                return src if src.dtype.scalar == wanted else super().cast_impl(src, dst_type)
             rounded = src.data.astype(np.float32).astype(dtype_of("bfloat16"))
             return interpreter.TensorHandle(rounded.view(np.uint16), bf16)
 
