@@ -1,40 +1,53 @@
 # `make demo` and `make test` do all their set-up: a virtual environment in .venv, made again when pyproject.toml changes.
+# There is no cuDNN in it; `make test-cudnn` has an environment of its own, .venv-cudnn, which differs in that.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CUDNN_VENV := .venv-cudnn
+SUITE ?= tests/unit tests/interpreter
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 RAPIDOCR := rapidocr-onnxruntime==1.4.4
-PIP := $(BIN)/python -m pip --disable-pip-version-check
+PIP := -m pip --disable-pip-version-check
 CHECKED := src tests demo tools bench
 
 # One thread for each of the test processes: they already share the cores.
-PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest
+PYTEST := -m pytest -n $(JOBS) --dist worksteal
+# $(call run_tests,environment,whether cuDNN is in it,paths): Triton either interprets or compiles in one process, hence
+# two. The second runs even when the first fails. tests/unit/cudnn/test_legs.py holds the environment to what CUDNN_LEG says.
+define run_tests
+@echo '== kernels and models in the interpreter, then everything else; cuDNN: $(2)'
+@export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 CUDNN_LEG=$(2); status=0; \
+TRITON_INTERPRET=1 $(1)/bin/python $(PYTEST) -m interpreter $(3) || status=$$?; \
+$(1)/bin/python $(PYTEST) -m 'not interpreter and not gpu' $(3) || status=$$?; \
+exit $$status
+endef
 
-.PHONY: help demo test lint format gpu clean
+.PHONY: help demo test test-cudnn lint format gpu clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo    read the text in demo/receipt.png, every model run by Gossamer'
-	@echo 'make test    all tests that need no GPU'
+	@echo 'make test    all tests that need no GPU, where no cuDNN is installed; the first time downloads 3 GB for them'
+	@echo 'make test-cudnn   tests/unit and tests/interpreter again where cuDNN is installed; SUITE=tests: all'
 	@echo 'make lint    ruff and mypy'
 	@echo 'make format  ruff, rewriting'
 	@echo 'make gpu     the tests that need a GPU; GOSSAMER_PYTHON=python3 runs them with that Python as it is'
-	@echo 'make clean   remove .venv and everything that was built'
+	@echo 'make clean   remove both environments and everything that was built'
 
 demo: $(VENV)/demo.stamp
 	@$(BIN)/python tests/models/fetch.py rapidocr-onnxruntime >/dev/null
 	@$(BIN)/python demo/read_text.py
 
-# Triton either interprets or compiles in one process, hence two. The second runs even when the first fails.
+# What tests/cudnn opens are copies in the cache, by their paths: the environment stays without.
 test: $(VENV)/test.stamp
-	@echo '== models: SHA-256 of each, downloaded once'
+	@echo '== models and releases of cuDNN: SHA-256 of each, downloaded once'
 	$(BIN)/python tests/models/fetch.py || test "$$GOSSAMER_STRICT" != 1
-	@echo '== kernels and models in the interpreter, then everything else'
-	@status=0; \
-	TRITON_INTERPRET=1 $(PYTEST) -n $(JOBS) --dist worksteal -m interpreter || status=$$?; \
-	$(PYTEST) -n $(JOBS) --dist worksteal -m 'not interpreter and not gpu' || status=$$?; \
-	exit $$status
+	$(BIN)/python tests/cudnn_wheels.py || test "$$GOSSAMER_STRICT" != 1
+	$(call run_tests,$(VENV),absent,)
+
+test-cudnn: $(CUDNN_VENV)/test.stamp
+	$(call run_tests,$(CUDNN_VENV),installed,$(SUITE))
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check $(CHECKED)
@@ -54,7 +67,7 @@ gpu: $(VENV)/test.stamp
 endif
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CUDNN_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find $(CHECKED) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/python.stamp:
@@ -70,10 +83,17 @@ $(VENV)/python.stamp:
 # rapidocr-onnxruntime: pyproject.toml says why it is installed this way.
 $(VENV)/demo.stamp: $(VENV)/python.stamp pyproject.toml
 	@echo 'Installing into $(VENV), once ...'
-	@$(PIP) install --quiet --editable '.[compile,cpu,demo]'
-	@$(PIP) install --quiet --no-deps --ignore-requires-python $(RAPIDOCR)
+	@$(BIN)/python $(PIP) install --quiet --editable '.[compile,cpu,demo]'
+	@$(BIN)/python $(PIP) install --quiet --no-deps --ignore-requires-python $(RAPIDOCR)
 	@touch $@
 
 $(VENV)/test.stamp: $(VENV)/demo.stamp
-	@$(PIP) install --quiet --editable '.[compile,cpu,demo,dev]'
+	@$(BIN)/python $(PIP) install --quiet --editable '.[compile,cpu,demo,dev]'
+	@touch $@
+
+$(CUDNN_VENV)/test.stamp: $(VENV)/python.stamp pyproject.toml
+	@echo 'Installing into $(CUDNN_VENV), once ...'
+	@$(PYTHON) -m venv --clear $(CUDNN_VENV)
+	@$(CUDNN_VENV)/bin/python $(PIP) install --quiet --editable '.[compile,cpu,cudnn,demo,dev]'
+	@$(CUDNN_VENV)/bin/python $(PIP) install --quiet --no-deps --ignore-requires-python $(RAPIDOCR)
 	@touch $@

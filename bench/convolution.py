@@ -25,7 +25,7 @@ from onnx import helper, numpy_helper
 
 from gossamer.build.compilation import compile_kernels
 from gossamer.kernels.convolution import _convolve, is_depthwise
-from gossamer.kernels.convolution_boxes import BoxTiles, choose_tiles, priced_boxes
+from gossamer.kernels.convolution_box_tiles import BoxTiles, choose_tiles, priced_boxes
 from gossamer.kernels.convolution_epilogue import Epilogue, epilogue_of
 from gossamer.kernels.convolution_geometry import convolution_of
 from gossamer.kernels.convolution_tiles import extents_of, priced

@@ -45,6 +45,9 @@ COPIED = 1 << 29
 SQUARE = 8192
 
 
+NATIVE = Choices(nhwc=False)
+
+
 @dataclass
 class Job:
     """A case in one type. problem: why it has no time."""
@@ -55,7 +58,7 @@ class Job:
     constants: Mapping[str, Array] = field(default_factory=dict)
     problem: str = ""
 
-    def build(self, target: Target) -> None:
+    def build(self, target: Target, choices: Choices = NATIVE) -> None:
         """As a session would, on the GPU alone; layouts stay as the case has them."""
         try:
             model = load(self.case.model(self.dtype, self.case.shells(self.dtype)))
@@ -65,7 +68,7 @@ class Job:
                 assert value.const_value is not None
                 constants.register(name, value.const_value)
             shapes = {name: given.shape for name, given in self.case.inputs.items() if not given.constant}
-            self.program = specialise_and_build(model, shapes, constants, target, Choices(nhwc=False)).program
+            self.program = specialise_and_build(model, shapes, constants, target, choices).program
         except GossamerError as error:
             self.problem = f"not built: {error}"
 

@@ -63,9 +63,13 @@ def strips(n: int, k: int, batch: int, itemsize: int, k_contiguous: bool, target
             yield gemm_tiles.Strip(block_n, block_k, 4, count)
 
 
+def products(*arguments: Any) -> Iterator[Any]:
+    return (tiles for _, tiles in gemm_tiles.priced(*arguments))
+
+
 FAMILIES = (
     Family(attention, "choose_tiles", attention_plans),
-    Family(gemm, "choose_tiles", gemm_tiles.candidates),
+    Family(gemm, "choose_tiles", products),
     Family(gemm, "choose_strip", strips),
 )
 

@@ -8,7 +8,6 @@ under the wheel's own paths, so that the folder on `PYTHONPATH` is what site-pac
 
 from __future__ import annotations
 
-import fcntl
 import fnmatch
 import hashlib
 import importlib.metadata
@@ -116,7 +115,6 @@ WHEELS: dict[str, Wheel] = {
 
 DEFAULT_MEMBERS: dict[str, str] = {
     "cublas-13.8": "nvidia/cu13/lib/libcublasLt.so.13",
-    "frontend-1.32": "include/cudnn_frontend_shim.h",
     "onnxruntime-gpu-1.31": "onnxruntime/capi/libonnxruntime_providers_tensorrt.so",
     "onnxruntime-gpu-1.22": "onnxruntime/capi/libonnxruntime_providers_cuda.so",
 }
@@ -150,6 +148,8 @@ def installed_cudnn() -> Path | None:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """One process at a time: test workers would otherwise download the same 600 MB at once."""
+    import fcntl  # not on Windows, where nothing of these is used and this module must be importable
+
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,5 +1,7 @@
 """Libraries built with `cc` that behave as cuDNN does while it is loaded, well or badly; and Pythons to load them in.
 
+For Linux; and for Windows, where MinGW's gcc builds them.
+
 As in the real one, the umbrella exports every function, opens its parts by name when it first needs them, and calls
 `abort` where it cannot (as cuDNN did up to 9.9). Every constructor writes the name of its library and the process into
 the file that FAKE_CUDNN_LOG names.
@@ -28,13 +30,25 @@ PARTS = ("graph", "ops", "cnn", "adv", "heuristic", "engines_precompiled", "engi
 JIT_PARTS = ("graph", "engines_runtime_compiled")
 FAMILIES = {"graph": graph, "ops": ops, "cnn": cnn, "adv": adv, "ext": recent}
 SOURCE = Path(__file__).parents[1] / "src"
+WINDOWS = sys.platform == "win32"
 
 _CONSTRUCTOR = """
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
+#ifdef _WIN32
+#include <process.h>
+#include <windows.h>
+#define PART(name) "cudnn_" name "64_9.dll"
+#define OPEN(name) ((void *)LoadLibraryA(name))
+#define FIND(library, symbol) ((void *)GetProcAddress((HMODULE)(library), symbol))
+#else
+#include <dlfcn.h>
 #include <unistd.h>
+#define PART(name) "libcudnn_" name ".so.9"
+#define OPEN(name) dlopen(name, RTLD_NOW | RTLD_LOCAL)
+#define FIND(library, symbol) dlsym(library, symbol)
+#endif
 __attribute__((constructor)) static void opened(void) {
     const char *log = getenv("FAKE_CUDNN_LOG");
     FILE *file = log ? fopen(log, "a") : 0;
@@ -44,23 +58,68 @@ __attribute__((constructor)) static void opened(void) {
 """
 _FORWARD = """
 static void *part(const char *name) {
-    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void *library = OPEN(name);
     if (!library) { fprintf(stderr, "Unable to load any of {%s}\\n", name); abort(); }
     return library;
 }
 static int compare(const char *name, const char *symbol) {
-    unsigned *version = dlsym(part(name), symbol);
+    unsigned *version = FIND(part(name), symbol);
     unsigned v = version ? *version : 0;
     return !v || (v >> 16) * 10000 + (v >> 8 & 255) * 100 + (v & 255) == VERSION ? 0 : 1002;
 }
 """
 _GET_VERSION = """
 size_t cudnnGetVersion(void) {
-    size_t (*real)(void) = (size_t (*)(void))dlsym(part("libcudnn_graph.so.9"), "cudnnGetVersion");
+    size_t (*real)(void) = (size_t (*)(void))FIND(part(PART("graph")), "cudnnGetVersion");
     return real();
 }
 const char *cudnnGetErrorString(int status) { return status ? "a fake status" : "fine"; }
 """
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """How libraries are built for a platform, and what cuDNN's are called there. part: a format."""
+
+    compilers: tuple[str, ...]
+    options: tuple[str, ...]
+    umbrella: str
+    unversioned: str
+    part: str
+    sonames: bool
+
+    def compiler(self) -> str | None:
+        """The first of the compilers that is here."""
+        return next(filter(None, map(shutil.which, self.compilers)), None)
+
+    def compile(self, path: Path, source: str, name: str, aborts: bool, version: int) -> Path:
+        """One library. Its constructor says `name` in the log, and then aborts if it is to."""
+        text = _CONSTRUCTOR.replace("AT_START", "abort();" if aborts else "") + source
+        options = [f'-DNAME="{name}"', f"-DVERSION={version}"]
+        options += [f"-Wl,-soname,{path.name}"] if self.sonames else []
+        path.write_bytes(_compiled(text, self, tuple(options)))
+        return path
+
+
+_SHARED = ("-shared", "-fno-builtin", "-Wno-unused-function")
+TOOLCHAINS = {
+    "linux": Toolchain(
+        ("cc",),
+        (*_SHARED, "-fPIC", "-Wl,-rpath,$ORIGIN"),
+        "libcudnn.so.9",
+        "libcudnn.so",
+        "libcudnn_{}.so.9",
+        sonames=True,
+    ),
+    "win32": Toolchain(
+        ("x86_64-w64-mingw32-gcc", *(("gcc",) if sys.platform == "win32" else ())),
+        (*_SHARED, "-static-libgcc"),
+        "cudnn64_9.dll",
+        "",
+        "cudnn_{}64_9.dll",
+        sonames=False,
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -77,15 +136,16 @@ class Fake:
     unversioned: bool = False
     stand_in: bool = False
 
-    def build(self, folder: Path) -> Path:
+    def build(self, folder: Path, platform: str = sys.platform) -> Path:
         """The umbrella, with its parts beside it."""
+        tools = TOOLCHAINS[platform]
         folder.mkdir(parents=True, exist_ok=True)
         for part in self.parts:
-            self._build_part(folder, part)
-        name = "libcudnn.so" if self.unversioned else "libcudnn.so.9"
-        return _compile(folder / name, self._umbrella(), "umbrella", self.broken == "umbrella", self.version)
+            self._build_part(tools, folder / tools.part.format(part), part)
+        path = folder / (tools.unversioned if self.unversioned else tools.umbrella)
+        return tools.compile(path, self._umbrella(), "umbrella", self.broken == "umbrella", self.version)
 
-    def _build_part(self, folder: Path, part: str) -> None:
+    def _build_part(self, tools: Toolchain, path: Path, part: str) -> None:
         version = dict(self.versions).get(part, self.version)
         lines = [f"int {name}(void) {{ return 0; }}" for name in self._functions(part) if name != "cudnnGetVersion"]
         if part == "graph":
@@ -95,7 +155,7 @@ class Fake:
             lines.append(
                 f"const unsigned {symbol} = {version // 10000 << 16 | version // 100 % 100 << 8 | version % 100};"
             )
-        _compile(folder / f"libcudnn_{part}.so.9", "\n".join(lines), part, self.broken == part, version)
+        tools.compile(path, "\n".join(lines), part, self.broken == part, version)
 
     def _functions(self, part: str) -> Iterator[str]:
         text = FAMILIES[part].PROTOTYPES if part in FAMILIES else ""
@@ -109,23 +169,17 @@ class Fake:
         lines = ['const char cudnn_shim_stand_in[] = "fake";'] if self.stand_in else []
         lines += [_FORWARD, _GET_VERSION, *(f"int {name}(void) {{ return 0; }}" for name in plain)]
         for part, name in (("ops", "cudnnOpsVersionCheck"), ("adv", "cudnnAdvVersionCheck")):
-            symbol = f'"libcudnn_{part}.so.9", "cudnn_{part}_infer_version"'
+            symbol = f'PART("{part}"), "cudnn_{part}_infer_version"'
             lines.append(f"int {name}(void) {{ return compare({symbol}); }}")
         return "\n".join(lines)
 
 
-def _compile(path: Path, source: str, name: str, aborts: bool, version: int) -> Path:
-    text = _CONSTRUCTOR.replace("AT_START", "abort();" if aborts else "") + source
-    path.write_bytes(_compiled(text, (f'-DNAME="{name}"', f"-DVERSION={version}", f"-Wl,-soname,{path.name}")))
-    return path
-
-
 @cache
-def _compiled(text: str, options: tuple[str, ...]) -> bytes:
+def _compiled(text: str, tools: Toolchain, options: tuple[str, ...]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "library.so")
-        command = ["cc", "-shared", "-fPIC", "-w", "-fno-builtin", *options, "-Wl,-rpath,$ORIGIN", "-x", "c", "-"]
-        subprocess.run([*command, "-o", str(path)], input=text, text=True, check=True)
+        path = Path(folder, "library.so")  # without a suffix, MinGW would append .exe
+        command = [tools.compiler() or tools.compilers[0], "-Wall", "-Wextra", "-Werror", *tools.options, *options]
+        subprocess.run([*command, "-x", "c", "-", "-o", str(path)], input=text, text=True, check=True)
         return path.read_bytes()
 
 
@@ -145,7 +199,7 @@ class Library:
 
     def installed(self, python: Python, fake: Fake = Fake(), wheel: str = "cudnn") -> Path:
         """The umbrella of a fake where pip would put it."""
-        return self.at(python.packages / "nvidia" / wheel / "lib", fake)
+        return self.at(python.packages / "nvidia" / wheel / ("bin" if WINDOWS else "lib"), fake)
 
 
 @dataclass(frozen=True)
@@ -159,7 +213,7 @@ class Python:
 
     @classmethod
     def create(cls, folder: Path) -> Python:
-        venv.EnvBuilder(symlinks=True).create(folder)
+        venv.EnvBuilder(symlinks=not WINDOWS).create(folder)
         made = cls(folder)
         # At the end of sys.path, and no folder of packages as search.package_folders sees it.
         others = [str(SOURCE), *(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))]
@@ -169,7 +223,11 @@ class Python:
     @property
     def packages(self) -> Path:
         version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        return self.folder / "lib" / version / "site-packages"
+        return self.folder / ("Lib" if WINDOWS else f"lib/{version}") / "site-packages"
+
+    @property
+    def executable(self) -> Path:
+        return self.folder / ("Scripts/python.exe" if WINDOWS else "bin/python")
 
     @property
     def cache(self) -> Path:
@@ -188,11 +246,10 @@ class Python:
     def process(
         self, code: str, *, options: Sequence[str] = (), cwd: Path | None = None, **environment: str
     ) -> subprocess.CompletedProcess[str]:
-        python = self.folder / "bin" / "python"
         inherited = {name: value for name, value in os.environ.items() if name not in ("LD_LIBRARY_PATH", "PYTHONPATH")}
         ours = {"GOSSAMER_CACHE_DIR": str(self.cache), "FAKE_CUDNN_LOG": str(self.log)}
         return subprocess.run(
-            [python, *options, "-c", textwrap.dedent(code)],
+            [self.executable, *options, "-c", textwrap.dedent(code)],
             env=inherited | ours | environment,
             cwd=cwd or self.folder,
             capture_output=True,

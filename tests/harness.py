@@ -16,6 +16,7 @@ from gossamer.build import build
 from gossamer.model.node import Constants, Scope
 from gossamer.place import CUDA, place
 from gossamer.program import Kernel, Launch, Program, Target
+from gossamer.providers.cudnn import NEVER, Policy
 
 DOMAINS = {"com.microsoft": 1, "gossamer": 1}
 ARCHITECTURES = (80, 89, 90, 100, 120)
@@ -58,20 +59,22 @@ def node_model(
     return model if output_types is not None else onnx.shape_inference.infer_shapes(model, data_prop=True)
 
 
-def lower_model(model: onnx.ModelProto, target: Target) -> tuple[Program, Constants]:
-    """The model's Program exactly as it stands: no pass touches it, no CPU provider helps."""
+def lower_model(model: onnx.ModelProto, target: Target, policy: Policy = NEVER) -> tuple[Program, Constants]:
+    """The model's Program exactly as it stands: no pass touches it, no CPU provider helps. policy: about cuDNN."""
     graph_model = ir.serde.deserialize_model(model)
     constants = Constants()
     for name, value in graph_model.graph.initializers.items():
         constants.register(name, value.const_value)
     scope = Scope(constants, dict(graph_model.opset_imports))
-    placement = place(graph_model, [CUDA], target, scope)
+    placement = place(graph_model, [CUDA], target, scope, policy=policy)
     return build(graph_model, placement, target, scope), constants
 
 
-def run_model(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], device: str = "interpreter") -> list[np.ndarray]:
+def run_model(
+    model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], device: str = "interpreter", policy: Policy = NEVER
+) -> list[np.ndarray]:
     """device: `cuda`; `interpreter`; or an architecture like `sm_90`, whose launches then are interpreted, with the
-    tiles, splits and precision of products that a GPU has."""
+    tiles, splits and precision of products that a GPU has. policy: what a GPU does with cuDNN."""
     if device != "cuda":
         from gossamer.run.interpreter import InterpreterExecutor, enter_interpreter_mode
 
@@ -82,7 +85,7 @@ def run_model(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], device: s
         from gossamer.build.compilation import compile_kernels
         from gossamer.run.cuda import CudaExecutor, target_of_device
 
-        program, constants = lower_model(model, target_of_device(0))
+        program, constants = lower_model(model, target_of_device(0), policy)
         with CudaExecutor(constants, compile_kernels) as executor:
             results = executor.run(program, feeds)
     return [results[value.name] for value in model.graph.output]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gossamer.cudnn.preload import preload_dlls
+    from gossamer.custom_ops import KernelContext, custom_op
     from gossamer.errors import (
         CompilationError,
         CudnnError,
@@ -68,6 +69,7 @@ _HOME = {
     "InvalidArgument": "errors",
     "InvalidGraph": "errors",
     "InvalidProtobuf": "errors",
+    "KernelContext": "custom_ops",
     "NoModel": "errors",
     "NoSuchFile": "errors",
     "NotFound": "errors",
@@ -83,6 +85,7 @@ _HOME = {
     "OrtValue": "session",
     "RunOptions": "session",
     "SessionOptions": "session",
+    "custom_op": "custom_ops",
     "get_all_providers": "session",
     "get_available_providers": "session",
     "get_device": "session",
@@ -106,6 +109,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidGraph",
     "InvalidProtobuf",
+    "KernelContext",
     "ModelMetadata",
     "NoModel",
     "NoSuchFile",
@@ -118,6 +122,7 @@ __all__ = [
     "SessionOptions",
     "UnsupportedModel",
     "__version__",
+    "custom_op",
     "get_all_providers",
     "get_available_providers",
     "get_device",

@@ -11,13 +11,13 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypedDict, Unpack
+from typing import Any, Protocol, TypeAlias, TypedDict, Unpack, runtime_checkable
 
 import numpy as np
 import onnx_ir as ir
 
 from gossamer import diagnostics, settings
-from gossamer.build import build
+from gossamer.build import build, trial
 from gossamer.build.compilation import compile_kernels
 from gossamer.cudnn import loader
 from gossamer.cudnn.loader import Library
@@ -26,7 +26,7 @@ from gossamer.errors import InvalidArgument
 from gossamer.model import passes
 from gossamer.model.edit import dtype_name
 from gossamer.model.load import load
-from gossamer.model.node import Constants, Scope
+from gossamer.model.node import Constants, Node, Scope
 from gossamer.model.passes.attention_pattern import attention_pattern
 from gossamer.model.passes.channels_last import channels_last
 from gossamer.model.passes.conv_epilogue import conv_epilogue
@@ -42,6 +42,7 @@ from gossamer.options import CompileOptions, CpuOptions, CudaOptions, ProviderOp
 from gossamer.place import CPU, CUDA, Placement, all_on_cpu, place
 from gossamer.program import Call, Program, Target, Unavailable
 from gossamer.providers import cudnn
+from gossamer.providers.cudnn.tuning import Tuner
 from gossamer.run.device_tensor import Tensor, check_bound
 from gossamer.run.host import HostModel, HostRunner
 from gossamer.run.profile import profile_text
@@ -91,7 +92,8 @@ class Compiled:
 @dataclass(frozen=True, slots=True)
 class Choices:
     """What a session decides about all its signatures. providers: whose doors are asked, in order; strict: only the
-    first counts. optimize: fuse operators. nhwc: keep activations channels-last. cudnn: whether and for what it is used.
+    first counts. optimize: fuse operators. nhwc: keep activations channels-last. cudnn: whether and for what it is
+    used.
     """
 
     providers: tuple[str, ...] = (CUDA,)
@@ -220,6 +222,7 @@ class HostEngine(Engine):
 
     def __init__(self, source: Any, options: CompileOptions) -> None:
         super().__init__(source)
+        self._placement = all_on_cpu(self.model)
         with stage("open on the CPU"):
             self._host = HostModel(source, options)
 
@@ -230,7 +233,7 @@ class HostEngine(Engine):
         raise InvalidArgument("the session runs on the CPU provider alone, which has no Program")
 
     def placement(self) -> Placement:
-        return all_on_cpu(self.model)
+        return self._placement
 
     def close(self) -> None:
         self._host.close()
@@ -247,6 +250,26 @@ class Executor(Protocol):
     def close(self) -> None: ...
 
 
+class Named(Protocol):
+    """A device with a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+@runtime_checkable
+class Stopwatch(Protocol):
+    """An executor on a device where time means something."""
+
+    device: Named
+
+    def seconds_of(self, program: Program) -> float: ...
+
+
+_TRIAL_RUNS = 10
+"""Runs of a node's calls within one measurement, so that launching it does not count."""
+
+
 class DeviceEngine(Engine):
     """A model on the CUDA provider's device: one Program per signature of input shapes, the latest ones kept."""
 
@@ -254,8 +277,6 @@ class DeviceEngine(Engine):
         super().__init__(source)
         target, executor_type = _device(cuda)
         self._target = target.with_deterministic(options.deterministic)
-        providers = (CUDA, CPU) if cpu_listed else (CUDA,)
-        self._choices = Choices(providers, cuda.strict, options.optimize, cuda.prefer_nhwc, _cudnn_policy(cuda))
         with stage("prepare"):
             if options.dimensions:
                 _fix_dimensions(self.model, options.dimensions)
@@ -266,10 +287,23 @@ class DeviceEngine(Engine):
             assert value.const_value is not None
             self.constants.register(name, value.const_value)
         self._executor = executor_type(self.constants, HostRunner(options), cuda)
+        providers, policy = (CUDA, CPU) if cpu_listed else (CUDA,), _cudnn_policy(cuda, self._tuner())
+        self._choices = Choices(providers, cuda.strict, options.optimize, cuda.prefer_nhwc, policy)
         self._compiled: OrderedDict[Shapes, Compiled] = OrderedDict()
         self._lock = threading.Lock()
         self._building = threading.Lock()
         self._profiled: weakref.WeakSet[Program] = weakref.WeakSet()
+
+    def _tuner(self) -> Tuner | None:
+        """The device as one to measure on, where there is one."""
+        executor = self._executor
+        if not isinstance(executor, Stopwatch):
+            return None
+
+        def seconds_of(node: Node, calls: tuple[Call, ...]) -> float:
+            return executor.seconds_of(trial(node, calls, self._target, _TRIAL_RUNS)) / _TRIAL_RUNS
+
+        return Tuner(executor.device.name, seconds_of)
 
     def compiled(self, shapes: Mapping[str, tuple[int, ...]]) -> Compiled:
         """The Program for inputs of these shapes, and where its nodes were placed."""
@@ -335,9 +369,9 @@ class DeviceEngine(Engine):
         self._executor.close()
 
 
-def _cudnn_policy(cuda: CudaOptions) -> cudnn.Policy:
+def _cudnn_policy(cuda: CudaOptions, tuner: Tuner | None) -> cudnn.Policy:
     attention = bool(cuda.sdpa_kernel & _CUDNN_ATTENTION)
-    return cudnn.Policy(cuda.enable_cudnn, cuda.cudnn_only, attention, cuda.cudnn_conv_algo_search)
+    return cudnn.Policy(cuda.enable_cudnn, cuda.cudnn_only, attention, cuda.cudnn_conv_algo_search, tuner)
 
 
 ExecutorType: TypeAlias = Callable[[Constants, HostRunner, CudaOptions], Executor]

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 
 import onnx_ir as ir
 
-from gossamer import kernels
+from gossamer import custom_ops, kernels
 from gossamer.errors import CudnnUnavailable, UnsupportedModel, UnsupportedNode
+from gossamer.model.custom_nodes import is_custom
 from gossamer.model.node import Node, Scope, UnknownShape
 from gossamer.options import CpuOptions, CudaOptions
-from gossamer.program import Call, Refusal, Target, Unavailable
-from gossamer.providers import cpu, cudnn
+from gossamer.program import Call, CudnnCall, Refusal, Target, Unavailable
+from gossamer.providers import cpu, cudnn, custom
+from gossamer.providers.cudnn.tuning import Chosen
 
 CUDA = CudaOptions.provider
 CPU = CpuOptions.provider
@@ -23,7 +25,8 @@ CUDNN = "cuDNN"
 @dataclass(frozen=True, slots=True)
 class PlacedNode:
     """One node of the model. provider: who runs it. calls: what that is, for CUDA. refusals: who would not, and why;
-    cuDNN is one of those who may refuse what the CUDA provider then runs natively."""
+    cuDNN is one of those who may refuse what the CUDA provider then runs natively. choice: what was measured to choose
+    between the two, if anything."""
 
     node: ir.Node
     name: str
@@ -32,6 +35,12 @@ class PlacedNode:
     provider: str
     calls: tuple[Call, ...]
     refusals: tuple[tuple[str, str], ...]
+    choice: str = ""
+
+    @property
+    def through_cudnn(self) -> bool:
+        """Whether cuDNN has a part in it."""
+        return any(isinstance(call, CudnnCall) for call in self.calls)
 
     @property
     def is_second_choice(self) -> bool:
@@ -71,9 +80,11 @@ class Placement:
     def __str__(self) -> str:
         lines = []
         for node in self.nodes:
+            through = ", through cuDNN" if node.through_cudnn else ""
+            choice = f"\n    {node.choice}" if node.choice else ""
             raising = f"\n    would raise: {node.would_raise}" if node.would_raise else ""
             reasons = "".join(f"\n    not on {provider}: {reason}" for provider, reason in node.refusals)
-            lines.append(f"{node.provider}  {node.op_type} '{node.name}'{reasons}{raising}")
+            lines.append(f"{node.provider}  {node.op_type} '{node.name}'{through}{choice}{reasons}{raising}")
         return "\n".join(lines)
 
 
@@ -93,26 +104,48 @@ def place(
     """
     asked = providers[:1] if strict else providers
     placed = tuple(_place_node(node, asked, target, scope, policy) for node in model.graph)
-    homeless = [node for node in placed if not node.provider]
-    if homeless:
-        where = " (option 'strict' keeps nodes off the others)" if strict and len(providers) > 1 else ""
-        raise UnsupportedModel(
-            tuple(
-                UnsupportedNode(
-                    node.name,
-                    f"{node.domain + '.' if node.domain else ''}{node.op_type}",
-                    tuple(f"{who}: {why}" for who, why in node.refusals),
-                )
-                for node in homeless
-            ),
-            f"{model.graph.name or 'model'}{where}",
-        )
+    where = " (option 'strict' keeps nodes off the others)" if strict and len(providers) > 1 else ""
+    _require_homes(placed, f"{model.graph.name or 'model'}{where}")
     return Placement(placed)
 
 
+def _require_homes(placed: Iterable[PlacedNode], model: str) -> None:
+    """Raises UnsupportedModel if there are nodes that no provider takes."""
+    homeless = [node for node in placed if not node.provider]
+    if not homeless:
+        return
+    unsupported = (
+        UnsupportedNode(
+            node.name,
+            f"{node.domain + '.' if node.domain else ''}{node.op_type}",
+            tuple(f"{who}: {why}" for who, why in node.refusals),
+        )
+        for node in homeless
+    )
+    raise UnsupportedModel(tuple(unsupported), model, _remedy(homeless))
+
+
+def _remedy(homeless: Iterable[PlacedNode]) -> str:
+    """What to do about the first operator that nobody here has heard of."""
+    for node in homeless:
+        if custom_ops.may_register(node.domain) and not is_custom(node.node):
+            return (
+                f"@gossamer.custom_op('{node.domain}', '{node.op_type}') registers a function of yours for such nodes."
+            )
+    return ""
+
+
 def all_on_cpu(model: ir.Model) -> Placement:
-    """Every node on the CPU provider: the model as onnxruntime runs it alone."""
-    return Placement(tuple(_placed(node, CPU, (), ()) for node in model.graph))
+    """Every node on the CPU provider: the model as onnxruntime runs it alone.
+
+    Raises UnsupportedModel for custom operators, which onnxruntime cannot call.
+    """
+    placed = []
+    for node in model.graph:
+        refusal = cpu.refuse_custom(node)
+        placed.append(_placed(node, "", (), [(CPU, refusal.reason)]) if refusal else _placed(node, CPU, (), ()))
+    _require_homes(placed, model.graph.name or "model")
+    return Placement(tuple(placed))
 
 
 def _place_node(
@@ -121,6 +154,8 @@ def _place_node(
     refusals: list[tuple[str, str]] = []
     for provider in providers:
         answer = _lower(node, target, scope, policy, refusals) if provider == CUDA else cpu.accepts(node)
+        if isinstance(answer, Chosen):
+            return replace(_placed(node, provider, answer.calls, refusals), choice=answer.text)
         if not isinstance(answer, Refusal):
             return _placed(node, provider, answer, refusals)
         refusals.append((provider, answer.reason))
@@ -134,8 +169,8 @@ def _placed(node: ir.Node, provider: str, calls: tuple[Call, ...], refusals: Ite
 
 def _lower(
     node: ir.Node, target: Target, scope: Scope, policy: cudnn.Policy, refusals: list[tuple[str, str]]
-) -> tuple[Call, ...] | Refusal:
-    """cuDNN's calls where it is asked and takes the node, else native ones. refusals: gets cuDNN's."""
+) -> tuple[Call, ...] | Refusal | Chosen:
+    """What the CUDA provider does about a node. refusals: gets cuDNN's, where it refuses what is then done natively."""
     values = [value for value in (*node.inputs, *node.outputs) if value is not None]
     if any(value.dtype == ir.DataType.STRING for value in values):
         return Refusal("strings do not live on a GPU")
@@ -144,17 +179,33 @@ def _lower(
     try:
         view = Node(node, scope)
     except UnknownShape as reason:
-        known = kernels.find(node.domain, node.op_type, node.version or scope.opset.get(node.domain, 1))
+        version = node.version or scope.opset.get(node.domain, 1)
+        known = None if is_custom(node) else kernels.find(node.domain, node.op_type, version)
         return known if isinstance(known, Refusal) else Refusal(str(reason))
-    lowered = cudnn.lower(view, target, policy)
+    lowered: tuple[Call, ...] | Refusal | Chosen
+    if is_custom(node):
+        lowered = custom.lower(view, cudnn=policy.enabled)
+    else:
+        lowered = _lower_known(view, target, policy, refusals)
+    if isinstance(lowered, Chosen):
+        return replace(lowered, calls=_signed(lowered.calls, view))
+    return lowered if isinstance(lowered, Refusal) else _signed(lowered, view)
+
+
+def _signed(calls: Iterable[Call], node: Node) -> tuple[Call, ...]:
+    """Calls that say which node they are from."""
+    origin = node.origin
+    return tuple(replace(call, origin=origin) for call in calls)
+
+
+def _lower_known(
+    node: Node, target: Target, policy: cudnn.Policy, refusals: list[tuple[str, str]]
+) -> tuple[Call, ...] | Refusal | Chosen:
+    """cuDNN's calls where it is asked and takes the node, else native ones. refusals: gets cuDNN's."""
+    lowered = cudnn.lower(node, target, policy)
     if isinstance(lowered, Refusal):
         refusals.append((CUDNN, lowered.reason))
     if lowered is None or isinstance(lowered, Refusal):
-        lowered = _lower_native(view, target)
-    origin = view.origin
-    return lowered if isinstance(lowered, Refusal) else tuple(replace(call, origin=origin) for call in lowered)
-
-
-def _lower_native(node: Node, target: Target) -> tuple[Call, ...] | Refusal:
-    lowering = kernels.find(node.domain, node.op_type, node.version)
-    return lowering if isinstance(lowering, Refusal) else lowering(node, target)
+        lowering = kernels.find(node.domain, node.op_type, node.version)
+        return lowering if isinstance(lowering, Refusal) else lowering(node, target)
+    return lowered

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 
 import harness
+from gossamer.providers.cudnn import NEVER, Policy
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 NHWC = "gossamer.nhwc"
@@ -89,13 +90,13 @@ class Case:
         )
         return model, {f"x{i}": a for i, a in enumerate(arrays) if a is not None and i not in constants}
 
-    def check(self, device: str) -> None:
+    def check(self, device: str, policy: Policy = NEVER) -> None:
         """tf32's error is one of the sums, and an activation multiplies it by its steepness at most: one that saturates
         hides how large the sums were that it was made of."""
         model, feeds = self.model()
-        (got,) = harness.run_model(model, feeds, device)
+        (got,) = harness.run_model(model, feeds, device, policy)
         want = channels_last(self.want()) if self.domain == NHWC else self.want()
-        tf32 = device == "cuda" and np.dtype(self.dtype) == np.float32
+        tf32 = device != "interpreter" and np.dtype(self.dtype) == np.float32
         scale = steepness(self.attributes) * float(np.abs(self.sums()).max()) if tf32 else None
         harness.assert_close(got, want, self.reduction, tf32=tf32, scale=scale)
 
@@ -406,6 +407,38 @@ _BOXED = (
 )
 BOXED = [replace(case, dtype=dtype) for case in _BOXED for dtype in (np.float32, np.float16, BFLOAT16)]
 """What the copy engine can fetch: whole 16 bytes of channels, in one group."""
+
+_STEM = {"pads": [3, 2, 3, 4], "strides": [2, 2]}
+COPIED = [
+    Case("turned", (2, 24, 9, 11), (40, 24, 3, 3), _RELU, "FusedConv", "gossamer", np.float16, residual=True),
+    Case("turned", (2, 20, 9, 11), (10, 20, 3, 3), {"pads": [1] * 4, "strides": [2, 1]}, dtype=np.float16),
+    Case("turned_groups", (1, 48, 5, 7), (32, 24, 3, 3), {"pads": [1] * 4, "group": 2}),
+    Case("turned_pointwise", (2, 24, 5, 6), (8, 24, 1, 1), {"activation": "relu"}, "FusedConv", "gossamer"),
+    Case("turned_1d", (2, 24, 31), (8, 24, 5), {"pads": [2, 1], "strides": [3]}),
+    Case("turned_3d", (2, 24, 3, 6, 5), (16, 24, 3, 2, 3), {"pads": [1] * 6, "strides": [2, 1, 2]}, dtype=np.float16),
+    Case("turned_varying", (1, 24, 5, 7), (16, 24, 3, 3), {"pads": [1] * 4}, dtype=np.float16, constants=False),
+    Case("turned_double", (1, 24, 5, 7), (16, 24, 3, 3), {"pads": [1] * 4}, dtype=np.float64),
+    Case("turned_transposed", (2, 24, 4, 5), (24, 10, 4, 4), {"strides": [2, 2], "pads": [1] * 4}, "ConvTranspose"),
+    Case("widened", (2, 3, 17, 19), (24, 3, 7, 7), _STEM, dtype=np.float16),
+    Case(
+        "widened",
+        (2, 3, 17, 19),
+        (24, 3, 7, 7),
+        {**_STEM, "activation": "relu"},
+        "FusedConv",
+        NHWC,
+        np.float16,
+        residual=True,
+    ),
+    Case("widened_x_channels_first", (1, 3, 17, 19), (24, 3, 7, 7), {**_STEM, "x_channels_first": 1}, domain=NHWC),
+    Case("widened_bfloat16", (1, 3, 9, 10), (16, 3, 3, 3), {"pads": [1] * 4}, domain=NHWC, dtype=BFLOAT16),
+    Case("widened_patches", (1, 3, 16, 24), (16, 3, 8, 8), {"strides": [8, 8]}, dtype=np.float16),
+    Case("widened_cropped", (1, 4, 18, 20), (12, 4, 5, 5), {"strides": [4, 4]}, dtype=np.float16, domain=NHWC),
+    Case("widened_1d", (2, 5, 31), (8, 5, 9), {"pads": [4, 4], "strides": [2]}),
+    Case("widened_3d", (1, 3, 4, 5, 9), (16, 3, 3, 3, 7), {"pads": [1, 1, 3, 1, 1, 3]}, dtype=np.float16, domain=NHWC),
+]
+"""Inputs that are copied before they are convolved, if it pays: to have channels last, or windows' columns in one
+stretch of memory."""
 
 
 def typed(dtype: Any, names: Sequence[str]) -> list[Case]:

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 from onnx import ModelProto
 
+from gossamer.providers.cudnn import NEVER, Policy
 from harness import assert_close, node_model, ort, run_model
 
 MOVED_DTYPES = (
@@ -64,10 +65,10 @@ class NodeCase:
         moved = replace(self, inputs=bits)
         return [y.view(ml_dtypes.bfloat16) for y in ort(moved.model(), moved.feeds())]
 
-    def check(self, device: str) -> None:
+    def check(self, device: str, policy: Policy = NEVER) -> None:
         """Runs the node on `device` (see `run_model`) and compares with what is expected."""
         want = self.expected()
-        got = run_model(self.model(), self.feeds(), device)
+        got = run_model(self.model(), self.feeds(), device, policy)
         assert len(got) == len(want)
         for one, other in zip(got, want, strict=True):
             assert_close(one, other, rtol=self.rtol)

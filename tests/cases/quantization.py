@@ -34,7 +34,8 @@ def quantized(
     limits = ml_dtypes.iinfo(dtype)
     s = spread(scale.astype(np.float32), x, axis, block)
     z = np.float32(0) if zero is None else spread(zero.astype(np.float32), x, axis, block)
-    q = np.rint(x.astype(np.float32) / s)
+    with np.errstate(all="ignore"):
+        q = np.rint(x.astype(np.float32) / s)
     q = np.where(np.isnan(q), limits.min, np.clip(q, limits.min - z, limits.max - z) + z)
     return q.astype(getattr(ml_dtypes, dtype, dtype))
 
@@ -138,6 +139,7 @@ def _cases() -> list[NodeCase]:
     nibbles = random_array("nibbles", (4, 33), "int8") // 16
     return [
         *cases,
+        *_where_quotients_round(),
         quantize_case("no_zero", x, _scales("no_zero", ()), None),
         quantize_case("bfloat16", brain, _scales("brain", (), "bfloat16"), np.array(3, np.int8), dtype="int8"),
         quantize_case("integers", integers, np.array(100, np.float32), np.array(3, np.int8), dtype="int8"),
@@ -167,6 +169,24 @@ def _cases() -> list[NodeCase]:
             constants=(0, 2),
         ),
     ]
+
+
+def _where_quotients_round() -> list[NodeCase]:
+    """x next to the middle between two integers, where the last bit of x / scale decides; scales from the smallest
+    subnormal number to infinity."""
+    middles = np.arange(-150.5, 151, dtype=np.float64)[:, None]
+    scales = np.float32([0.1, 1 / 3, 0.0123, 7.77, 1e-20, 3e-39, 1e-45, 1e20, 3e38])
+    with np.errstate(over="ignore"):
+        x = (middles * scales).astype(np.float32)
+    around = np.stack([np.nextafter(x, np.float32(-INF)), x, np.nextafter(x, np.float32(INF))])
+    zero = random_array("middles", scales.shape, "uint8")
+    odd = np.float32([INF, -INF, NAN, -0.0, -0.25])
+    return [
+        quantize_case("middles", around, scales, zero, {"axis": 2}),
+        *(quantize_case(f"middles_{scale:g}", around[:, :, i], np.array(scale), np.array(0, np.int8), dtype="int8")
+          for i, scale in enumerate(scales)),
+        quantize_case("odd_scales", np.broadcast_to(TIES[:, None], (12, 5)).copy(), odd, None, {"axis": 1}),
+    ]  # fmt: skip
 
 
 DYNAMIC = {

@@ -13,7 +13,7 @@ import harness
 from cases import convolution as cases
 from gossamer.build.compilation import compile_kernels
 from gossamer.kernels import convolution
-from gossamer.kernels.convolution_boxes import BoxTiles, choose_tiles, priced_boxes, programs_at_a_time
+from gossamer.kernels.convolution_box_tiles import BoxTiles, choose_tiles, priced_boxes, programs_at_a_time
 from gossamer.kernels.convolution_geometry import Activations, Convolution, Window
 from gossamer.kernels.convolution_tiles import TENSOR_CORE_TILES, Extents, choose_convolution_tiles, priced
 from gossamer.kernels.depthwise import choose_patch

@@ -9,7 +9,7 @@ import pytest
 import harness
 from cases import convolution as cases
 from gossamer.kernels import convolution, convolution_boxes
-from gossamer.kernels.convolution_boxes import BoxTiles
+from gossamer.kernels.convolution_box_tiles import BoxTiles
 from gossamer.kernels.convolution_geometry import Convolution
 from gossamer.program import Target
 from gossamer.run.cuda import target_of_device

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from math import inf
 
 import numpy as np
 import pytest
@@ -8,8 +10,8 @@ import pytest
 import harness
 from cases import convolution as cases
 from gossamer.errors import UnsupportedModel
-from gossamer.kernels import convolution, convolution_geometry, convolution_transpose, depthwise
-from gossamer.kernels.convolution_boxes import BoxTiles
+from gossamer.kernels import convolution, convolution_geometry, convolution_inputs, convolution_transpose, depthwise
+from gossamer.kernels.convolution_box_tiles import BoxTiles
 from gossamer.kernels.convolution_geometry import Convolution
 from gossamer.kernels.depthwise import Patch
 from gossamer.kernels.gemm_tiles import Tiles
@@ -202,3 +204,42 @@ def test_boxes_give_the_same(
     (first, *_) = harness.kernels_of(model, "interpreter")
     assert first.function == "convolution_boxes_kernel"
     case.check("interpreter")
+
+
+@pytest.fixture
+def copies_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever may be copied before it is convolved is."""
+    memories = (convolution_inputs._cheapest, convolution_inputs._turning_pays)
+    monkeypatch.setattr(convolution_inputs, "_copying", lambda *_: -inf)
+    for memory in memories:
+        memory.cache_clear()
+    yield
+    for memory in memories:
+        memory.cache_clear()
+
+
+@pytest.mark.usefixtures("copies_cost_nothing")
+@pytest.mark.parametrize("case", cases.COPIED, ids=str)
+def test_copied_inputs_give_the_same(case: cases.Case) -> None:
+    model, _ = case.model()
+    copying = "widen_kernel" if case.name.startswith("widened") else "copy_strided_kernel"
+    assert copying in {kernel.function for kernel in harness.kernels_of(model, "sm_90")}
+    case.check("sm_90")
+
+
+@pytest.mark.usefixtures("copies_cost_nothing")
+def test_a_widened_copy_keeps_what_is_not_in_the_window_out() -> None:
+    """Blocks of K are longer than windows: what they see beyond must not be multiplied, not even by zero."""
+    x = np.zeros((1, 3, 12, 15), np.float16)
+    x[:, :, :, 7:] = np.nan
+    w = np.ones((8, 3, 7, 7), np.float16)
+    types = [(harness.tensor_type(x), (1, 8, 6, 9))]
+    (got,) = harness.run_node("Conv", [x, w], constants=(1,), output_types=types, device="sm_90")
+    assert (got[..., 0] == 0).all()
+    assert np.isnan(got[..., 1:]).all()
+
+
+@pytest.mark.parametrize("case", [c for c in cases.PLAIN if c.name == "few_channels"], ids=str)
+def test_varying_filters_are_not_widened(case: cases.Case) -> None:
+    model, _ = dataclasses.replace(case, x=(32, 3, 224, 224), dtype=np.float16, constants=False).model()
+    assert "widen_kernel" not in {kernel.function for kernel in harness.kernels_of(model, "sm_90")}

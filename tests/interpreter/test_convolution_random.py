@@ -23,7 +23,7 @@ from cases.convolution import activation, channels_last, convolution, steepness,
 from examples import examples
 from gossamer.kernels import convolution as kernels
 from gossamer.kernels.activations import KINDS
-from gossamer.kernels.convolution_boxes import BoxTiles, takes_boxes
+from gossamer.kernels.convolution_box_tiles import BoxTiles, takes_boxes
 from gossamer.kernels.convolution_epilogue import CONTRIB_ACTIVATIONS
 from gossamer.kernels.convolution_geometry import Convolution
 from gossamer.kernels.gemm_tiles import Tiles

@@ -575,7 +575,7 @@ def test_every_error_has_an_exit_status() -> None:
         kind = getattr(errors, name)
         if isinstance(kind, type) and issubclass(kind, errors.GossamerError):
             statuses[name] = 2 if issubclass(kind, app.USAGE_ERRORS) else 1
-    assert {name for name, status in statuses.items() if status == 2} == {"InvalidArgument", "NoSuchFile"}
+    assert {name for name, status in statuses.items() if status == 2} == {"InvalidArgument", "NoSuchFile", "WrongType"}
 
 
 def test_the_entry_point_is_installed() -> None:

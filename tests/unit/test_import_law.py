@@ -22,8 +22,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("diagnostics", "options"),
     ("program",),
     ("cudnn",),
+    ("custom_ops",),
     ("model",),
-    ("kernels", "providers"),
+    ("kernels",),
+    ("providers",),  # cuDNN's shares geometry with the kernels, and ends in one where its graphs know no activation
     ("place",),
     ("build",),
     ("compiler",),
@@ -36,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 """A module imports only from its own part and from layers before it."""
 
-RUN_IMPORTS = {"errors", "settings", "diagnostics", "options", "program", "cudnn", "run"}
+RUN_IMPORTS = {"errors", "settings", "diagnostics", "options", "program", "cudnn", "custom_ops", "run"}
 """A compiled file runs without onnx, onnx_ir or Triton, so `run` stands beside the compiler and knows nothing of it."""
 IMPORTS_RUN = {"run", "compiler", "session", "cli"}
 """Who may hand Programs to `run`."""

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gossamer.build.programs import build
+from gossamer.build.programs import build, trial
 
-__all__ = ["build"]
+__all__ = ["build", "trial"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 
-from gossamer.model.node import Scope
+from gossamer.model.node import Node, Scope
 from gossamer.place import CPU, PlacedNode, Placement
-from gossamer.program import Call, Launch, Program, Target, plan_memory
+from gossamer.program import Buffer, Call, Launch, Program, Target, plan_memory
 from gossamer.providers import cpu
 
 
@@ -20,17 +20,32 @@ def build(model: ir.Model, placement: Placement, target: Target, scope: Scope) -
     used = dict.fromkeys((*inputs, *(name for call in calls for name in (*call.reads, *call.writes)), *outputs))
     buffers = {name: scope.buffers[name] for name in used}
     weights = {name: scope.weights[name] for name in used if name in scope.weights}
+    return _program(model.graph.name or "model", target, (inputs, outputs), buffers, weights, calls)
+
+
+def trial(node: Node, calls: tuple[Call, ...], target: Target, repeats: int = 1) -> Program:
+    """A Program of one node's calls, one after another `repeats` times, for measuring them."""
+    calls = _needed(calls)
+    buffers, weights = node.memory_of(calls)
+    written = {name for call in calls for name in call.writes}
+    inputs = tuple(name for name in buffers if name not in written and name not in weights)
+    outputs = tuple(y.name for y in node.outputs if y is not None and y.name in written)
+    return _program(f"{node.op_type} {node.name}", target, (inputs, outputs), buffers, weights, calls * repeats)
+
+
+def _program(
+    name: str,
+    target: Target,
+    ends: tuple[tuple[str, ...], tuple[str, ...]],
+    buffers: Mapping[str, Buffer],
+    weights: Mapping[str, str],
+    calls: tuple[Call, ...],
+) -> Program:
+    """With its memory planned. ends: names of inputs and of outputs."""
+    inputs, outputs = ends
     plan = plan_memory(buffers, calls, inputs, outputs, weights)
     return Program(
-        model.graph.name or "model",
-        target,
-        inputs,
-        outputs,
-        buffers,
-        plan.locations,
-        calls,
-        plan.arena_bytes,
-        plan.lower_bound_bytes,
+        name, target, inputs, outputs, buffers, plan.locations, calls, plan.arena_bytes, plan.lower_bound_bytes
     )
 
 
@@ -44,9 +59,13 @@ def _calls(model: ir.Model, placement: Placement, scope: Scope) -> Iterator[Call
         if group:
             yield _host_call(model, group, readers, scope)
             group = []
-        yield from (call for call in placed.calls if not (isinstance(call, Launch) and 0 in call.grid))
+        yield from _needed(placed.calls)
     if group:
         yield _host_call(model, group, readers, scope)
+
+
+def _needed(calls: Iterable[Call]) -> tuple[Call, ...]:
+    return tuple(call for call in calls if not (isinstance(call, Launch) and 0 in call.grid))
 
 
 def _host_call(model: ir.Model, group: list[PlacedNode], readers: dict[str, set[ir.Node | None]], scope: Scope) -> Call:

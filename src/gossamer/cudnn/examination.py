@@ -9,6 +9,7 @@ lines: `{"doing": …}` before each step that may end the process, and last `{"r
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -20,8 +21,6 @@ from typing import Any
 from gossamer.cudnn.linking import has_symbol, open_library, path_of, resident_files
 
 Say = Callable[[str], None]
-
-_RANKS = {"graph": 0, "ops": 1}  # what others need comes first, so that reports name the cause first
 
 
 def main() -> None:
@@ -49,6 +48,8 @@ def examine(request: dict[str, Any], say: Say) -> dict[str, Any]:
     if has_symbol(umbrella, request["stand_in"]):
         return {"stand_in": path}
     beside = _parts_in(os.path.dirname(path), pattern)
+    if sys.platform == "win32":
+        _open_first(beside, say)
     # From 9 on, cudnnGetVersion is in the part graph. Up to 9.9, calling a function whose part is nowhere is the end.
     marks_nine = request["checks"]["graph"]
     whole = not has_symbol(umbrella, marks_nine) or _is_somewhere("graph", beside, request)
@@ -70,6 +71,21 @@ def _parts_in(folder: str, pattern: re.Pattern[str]) -> dict[str, str]:
     """Part → path in a folder; of several names for one part the shortest, which is the SONAME."""
     names = sorted(os.listdir(folder), key=lambda name: (len(name), name))
     return _by_part((os.path.join(folder, name) for name in names), pattern)
+
+
+def _open_first(beside: dict[str, str], say: Say) -> None:
+    """Open the parts before the umbrella wants them, as `linking.open_umbrella` does on Windows, where it would search
+    PATH for them and end the process. One that does not load is reported with the others, later.
+    """
+    for part in sorted(beside, key=_rank):
+        say(f"opening {beside[part]}")
+        with contextlib.suppress(OSError):
+            open_library(beside[part])
+
+
+def _rank(part: str) -> tuple[int, str]:
+    """What others need comes first, so that reports name the cause first."""
+    return ("graph", "ops").index(part) if part in ("graph", "ops") else 2, part
 
 
 def _by_part(paths: Iterable[str], pattern: re.Pattern[str]) -> dict[str, str]:
@@ -125,7 +141,7 @@ def _open_parts(
     found = _parts_in(os.path.dirname(used.get("graph", path)), pattern) | used
     targets = found | {name: target for name, target in request["names"].items() if name not in found}
     parts, opened = [], []
-    for name in sorted(targets, key=lambda name: (_RANKS.get(name, len(_RANKS)), name)):
+    for name in sorted(targets, key=_rank):
         target = targets[name]
         say(f"opening {target}")
         try:

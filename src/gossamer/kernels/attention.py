@@ -184,6 +184,7 @@ def _extents(attention: Attention) -> Extents:
         attention.keys,
         block_of(attention.head_size),
         block_of(attention.v_head_size),
+        attention.causal,
     )
 
 
@@ -216,6 +217,7 @@ def _attend(
         n_heads=heads,
         group=group,
         splits=tiles.splits,
+        together=_together(attention, cdiv(rows, tiles.block_m), target),
         V_SIZE=attention.v_head_size,
         SINK="heads" if attention.sink is not None else "zero" if attention.smooth else "none",
         # A split that sees nothing has no say in the sum, which its NaN would; `_combine` knows what all splits saw.
@@ -230,6 +232,12 @@ def _attend(
         **_queries(attention),
         **_scoring(attention, target, packed=tiles.packed),
     )
+
+
+def _together(attention: Attention, tiles: int, target: Target) -> int:
+    """Heads that start their tiles together: one after the other unless causal, where tiles differ in length. Then
+    enough of them that short tiles fill the device at the end, and few enough that their keys stay in L2."""
+    return cdiv(4 * target.sm_count, tiles) if attention.causal else 1
 
 
 def _needs_checks(attention: Attention) -> bool:
@@ -271,7 +279,7 @@ def _scoring(attention: Attention, target: Target, *, packed: bool) -> dict[str,
         "MASK_ADDS": attention.fill_adds,
         "SOFTCAP": attention.softcap != 0,
         "MULTIPLY": "tf32_both" if multiplies_in_tf32(dtype, target) else "ieee",
-        "UPCAST": target.interpreted and dtype in ("float16", "bfloat16"),
+        "UPCAST": target.interpreted and dtype != "float64",
         "TYPE": float_accumulator(attention.dtype),
     }
 

@@ -88,12 +88,28 @@ def adjusted(
 @triton.jit
 def visible(query, n, length, first, window, CAUSAL: tl.constexpr, WINDOW: tl.constexpr):
     """Whether a query sees a key: one that counts, not after it, and among the `window` last ones."""
-    seen = n < length
-    if CAUSAL:
-        seen = seen & (n <= first + query)
+    seen = n < (tl.minimum(length, first + query + 1) if CAUSAL else length)
     if WINDOW:
         seen = seen & (n > first + query - window)
     return seen
+
+
+@triton.jit
+def power(x, BINARY: tl.constexpr, UPCAST: tl.constexpr):
+    """2ˣ where BINARY, else eˣ, for x ≤ 0. UPCAST: in the interpreter, which runs no PTX.
+
+    On a GPU less than 2⁻¹²⁶ becomes zero: to keep it, the compiler adds three instructions to each of these.
+    """
+    if x.dtype == tl.float64:
+        return tl.exp(x)
+    else:
+        exponent = x if BINARY else x * LOG2E
+        if UPCAST:
+            return tl.exp2(exponent)
+        else:
+            return tl.inline_asm_elementwise(
+                "ex2.approx.ftz.f32 $0, $1;", "=f,f", [exponent], dtype=tl.float32, is_pure=True, pack=1
+            )
 
 
 @triton.jit
@@ -109,7 +125,7 @@ def attend(
 
     PLAIN: scores are only scaled, by a positive number; then `most` and they count powers of two, else powers of e.
     """
-    d, e = tl.arange(0, BLOCK_D)[:, None], tl.arange(0, BLOCK_V)[None, :]
+    d, e, factor = tl.arange(0, BLOCK_D)[:, None], tl.arange(0, BLOCK_V)[None, :], scale * LOG2E
     row = tl.arange(0, BLOCK_N).to(tl.int64) + begin
     k_at = k[0] + batch.to(tl.int64) * k[1] + kv_head.to(tl.int64) * k[2] + row[None, :] * k[3] + d.to(tl.int64) * k[4]
     v_at = v[0] + batch.to(tl.int64) * v[1] + kv_head.to(tl.int64) * v[2] + row[:, None] * v[3] + e * v[4]
@@ -123,17 +139,16 @@ def attend(
             v_tile = tl.load(v_at) if V_SIZE == BLOCK_V else tl.load(v_at, mask=e < V_SIZE, other=0.0)
         s = as_type(tl.zeros((acc.shape[0], BLOCK_N), tl.int32), TYPE)
         s = multiply_tiles(q_rows, k_tile, s, MULTIPLY, UPCAST)
-        if PLAIN:
-            s *= scale * LOG2E
-        else:
+        if not PLAIN:
             s = adjusted(s, batch, head, query, n[None, :], in_rows & (n[None, :] < length), bias, mask, scale, softcap,
                          fill, BIAS, MASK, MASK_ADDS, SOFTCAP)  # fmt: skip
         if CHECKED:
             s = tl.where(visible(query, n[None, :], length, first, window, CAUSAL, WINDOW), s, float("-inf"))
-        higher = tl.maximum(most, tl.max(s, axis=1, keep_dims=True))
+        highest = tl.max(s, axis=1, keep_dims=True)
+        higher = tl.maximum(most, highest * factor if PLAIN else highest)
         base = tl.where(higher == float("-inf"), 0.0, higher)  # what sees nothing yet must not give -inf less -inf
-        decay = tl.exp2(most - base) if PLAIN else tl.exp(most - base)
-        p = tl.exp2(s - base) if PLAIN else tl.exp(s - base)
+        decay = power(most - base, PLAIN, UPCAST)
+        p = power(s * factor - base if PLAIN else s - base, PLAIN, UPCAST)  # the former is one instruction
         total = total * decay + tl.sum(p, axis=1, keep_dims=True)
         acc = multiply_tiles(p.to(v_tile.dtype), v_tile, acc * decay, MULTIPLY, UPCAST)
         most = higher
@@ -145,7 +160,7 @@ def attend(
 @triton.jit
 def attention_kernel(
     q, k, v, y, bias, mask, keys, lse_ptr, sink_ptr, q_bias_ptr, norm, rotary, positions_ptr,
-    n_heads, group, n_queries, splits, window, scale, softcap, fill,
+    n_heads, group, n_queries, splits, together, window, scale, softcap, fill,
     HEAD_SIZE: tl.constexpr, V_SIZE: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, FIRST: tl.constexpr,
     BIAS: tl.constexpr, MASK: tl.constexpr, MASK_ADDS: tl.constexpr, SOFTCAP: tl.constexpr, SINK: tl.constexpr,
     ROTARY: tl.constexpr, ZERO_EMPTY: tl.constexpr, PLAIN: tl.constexpr, PACKED: tl.constexpr, UNCHECKED: tl.constexpr,
@@ -157,11 +172,15 @@ def attention_kernel(
     Operands: (pointer, strides of batch, head, row, column); y: (pointer, strides of batch, head, row, split). lse: the
     logarithm of Σⱼ exp(score). SINK: `zero` or one number per `heads` that takes part in the sum as a score without a
     value. UNCHECKED, CHECKED: whether there may be steps all of whose keys are visible to all rows, and other steps.
+    together: heads (splits of a head count each) whose last tiles start before the first other tile of any of them.
     """
     n_rows = n_queries * group if PACKED else n_queries
     tiles = tl.cdiv(n_rows, BLOCK_M)
-    tile = tiles - 1 - tl.program_id(0) % tiles  # the last rows of a causal mask see most: they start first
-    split, rest = tl.program_id(0) // tiles % splits, tl.program_id(0) // (tiles * splits)
+    # The last rows of a causal mask see most: they start first, or multiprocessors would wait for them at the end.
+    section, within = tl.program_id(0) // (together * tiles), tl.program_id(0) % (together * tiles)
+    heads_here = tl.minimum(together, tl.num_programs(0) // tiles - section * together)
+    tile, rest = tiles - 1 - within // heads_here, section * together + within % heads_here
+    split, rest = rest % splits, rest // splits
     batch, stack = rest // n_heads, rest % n_heads
     row = tile * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]
     in_rows = row < n_rows
@@ -205,7 +224,7 @@ def attention_kernel(
             q_rows, acc, most, total, k, v, batch, kv_head, head, query, in_rows, middle, end, length, first, window,
             bias, mask, scale, softcap, fill, HEAD_SIZE, V_SIZE, CAUSAL, WINDOW, BIAS, MASK, MASK_ADDS, SOFTCAP, PLAIN,
             MULTIPLY, UPCAST, TYPE, BLOCK_N, BLOCK_D, BLOCK_V, True)  # fmt: skip
-    acc = acc / (tl.where(total == 0.0, 1.0, total) if ZERO_EMPTY else total)
+    acc = acc * (1.0 / (tl.where(total == 0.0, 1.0, total) if ZERO_EMPTY else total))
     e = tl.arange(0, BLOCK_V)[None, :]
     y_at = y[0] + batch.to(tl.int64) * y[1] + (head * y[2] + query.to(tl.int64) * y[3]) + split.to(tl.int64) * y[4]
     tl.store(y_at + e, acc.to(y[0].dtype.element_ty), mask=in_rows & (e < V_SIZE))

@@ -53,13 +53,18 @@ def default_scale(node: Node, head_size: int) -> float:
 @lowers("FusedAttention", domain=FUSED)
 def lower_fused_attention(node: Node, target: Target) -> Lowered:
     """gossamer::FusedAttention: see above."""
+    return attention_calls(node, target, fused_attention_of(node))
+
+
+def fused_attention_of(node: Node) -> Attention:
+    """What a gossamer::FusedAttention node asks for."""
     batch, heads, kv_heads, queries, keys, head_size, v_head_size = node.attribute("shape")
     q, k, v = node.inputs[:3]
     assert q is not None
     assert k is not None
     assert v is not None
     bias, mask = node.input(3), node.input(4)
-    attention = Attention(
+    return Attention(
         _laid_out(node, "Q", q, (batch, heads, queries, head_size)),
         _laid_out(node, "K", k, (batch, kv_heads, keys, head_size)),
         _laid_out(node, "V", v, (batch, kv_heads, keys, v_head_size)),
@@ -80,7 +85,6 @@ def lower_fused_attention(node: Node, target: Target) -> Lowered:
         fill=node.attribute("fill", float("-inf")),
         zero_empty=bool(node.attribute("zero_empty", 0)),
     )
-    return attention_calls(node, target, attention)
 
 
 def _laid_out(node: Node, operand: str, buffer: Buffer, shape: tuple[int, int, int, int]) -> Heads:
@@ -216,7 +220,7 @@ def lower_multi_head_attention(node: Node, target: Target) -> Lowered:
     if node.input(9) is not None:
         return Refusal("MultiHeadAttention with cache_indirection has no kernel")
     heads, query, bias = node.attribute("num_heads"), node.x, node.input(3)
-    (q, queries, size), (k, keys, _), (v, _, v_size) = _packings(node, heads)
+    (q, queries, size), (k, keys, _), (v, _, v_size) = packings_of(node, heads)
     batch, v_hidden = query.shape[0], heads * v_size
     past, past_length = node.input(6), node.input(8)
     first = 0 if past is None or past_length is not None else past.shape[2]
@@ -247,7 +251,7 @@ def lower_multi_head_attention(node: Node, target: Target) -> Lowered:
     return _attended(node, target, calls, masked, node.output(3), "masked")
 
 
-def _packings(node: Node, heads: int) -> tuple[tuple[Heads, int, int], ...]:
+def packings_of(node: Node, heads: int) -> tuple[tuple[Heads, int, int], ...]:
     """Query, key and value, each with its rows and columns, from whichever inputs hold them."""
     query, key, value = node.x, node.input(1), node.input(2)
     if key is None:  # [batch, rows, heads, 3, size]

@@ -16,8 +16,10 @@ MAX_HEAD_SIZE = 512
 PACKED_QUERIES = 32
 """Below this many queries the heads that share keys are one tile's rows: each key is read once for all of them."""
 MAX_SPLITS = 32
-STEPS_TO_SPLIT = 8
-"""Steps over the keys that take as long as the second launch which splitting them needs."""
+STEPS_OF_SPLIT = 4
+"""Steps over the keys that a program at least takes: fewer do not pay for filling its pipeline and for its parts."""
+ROWS_OF_KEYS = 32
+"""Rows of queries whose arithmetic takes as long as what a program does once per key, whatever its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ class Extents:
     keys: int
     block_d: int
     block_v: int
+    causal: bool = False
 
 
 def block_of(head_size: int) -> int:
@@ -69,12 +72,19 @@ def choose_tiles(extents: Extents, dtype: str, target: Target) -> Tiles | None:
     if not fitting:
         return None
     wanted = [tiles for tiles in fitting if tiles.block_m <= _block(rows, 128)] or fitting[-1:]
-    filling = (tiles for tiles in wanted if cdiv(rows, tiles.block_m) * stacks >= target.sm_count)
-    tiles = replace(next(filling, wanted[-1]), packed=packed)
-    programs = max(1, cdiv(rows, tiles.block_m) * stacks)
-    if extents.keys >= STEPS_TO_SPLIT * tiles.block_n and 2 * programs <= target.sm_count:
-        most = min(MAX_SPLITS, extents.keys // (2 * tiles.block_n), 2 * target.sm_count // programs)
-        steps = cdiv(extents.keys, tiles.block_n)
+
+    def programs(tiles: Tiles) -> int:
+        return max(1, cdiv(rows, tiles.block_m) * stacks)
+
+    def time(tiles: Tiles) -> int:
+        """Proportional to how long the multiprocessor takes that gets the most programs."""
+        return cdiv(programs(tiles), target.sm_count) * (tiles.block_m + ROWS_OF_KEYS)
+
+    filling = [tiles for tiles in wanted if programs(tiles) >= target.sm_count]
+    tiles = replace(min(filling, key=time) if filling else wanted[-1], packed=packed)
+    steps = cdiv(extents.keys, tiles.block_n)
+    most = min(MAX_SPLITS, steps // STEPS_OF_SPLIT, target.sm_count // programs(tiles))
+    if most > 1:
         tiles = replace(tiles, splits=cdiv(steps, cdiv(steps, most)))  # a split takes whole steps: none is left empty
     return tiles
 
@@ -82,7 +92,7 @@ def choose_tiles(extents: Extents, dtype: str, target: Target) -> Tiles | None:
 def _fitting(extents: Extents, dtype: str, target: Target) -> Iterator[Tiles]:
     """Tiles by falling number of rows, each with as many keys and stages as shared memory and the keys allow."""
     itemsize = dtype_of(dtype).itemsize
-    for tiles in _plans(max(extents.block_d, extents.block_v), dtype, target):
+    for tiles in _plans(extents, dtype, target):
         keys = _block(extents.keys, tiles.block_n)
         most = min(tiles.num_stages, max(1, cdiv(extents.keys, keys)))
         for block_n, stages in product((keys, max(16, keys // 2), max(16, keys // 4)), range(most, 0, -1)):
@@ -92,7 +102,8 @@ def _fitting(extents: Extents, dtype: str, target: Target) -> Iterator[Tiles]:
                 break
 
 
-def _plans(widest: int, dtype: str, target: Target) -> tuple[Tiles, ...]:
+def _plans(extents: Extents, dtype: str, target: Target) -> tuple[Tiles, ...]:
+    widest, hopper = max(extents.block_d, extents.block_v), target.arch // 10 == 9
     if not uses_tensor_cores(dtype, target):  # plain multiply-adds: bounded by registers
         warps = 4 if widest <= 128 else 8
         return (Tiles(32, 32, warps, 1), Tiles(16, 32, warps, 1)) if widest <= 256 else (Tiles(16, 32, 8, 1),)
@@ -101,9 +112,18 @@ def _plans(widest: int, dtype: str, target: Target) -> tuple[Tiles, ...]:
             return Tiles(64, 64, 4, 2), Tiles(32, 64, 4, 2), Tiles(16, 64, 4, 2)
         return Tiles(32, 32, 8, 2), Tiles(16, 32, 8, 2)
     if widest <= 64:
-        return Tiles(128, 64, 4, 3), Tiles(64, 64, 4, 3), Tiles(32, 128, 4, 2), Tiles(16, 128, 4, 3)
+        few = Tiles(32, 128, 4, 2), Tiles(16, 128, 4, 3)
+        # Measured by `bench/tiles.py` on an H200, as what is said of Hopper below.
+        return (
+            (Tiles(128, 32, 4, 3), Tiles(64, 32, 4, 3), *few)
+            if hopper
+            else (Tiles(128, 64, 4, 3), Tiles(64, 64, 4, 3), *few)
+        )
     if widest <= 128:
-        return Tiles(128, 64, 8, 3), Tiles(64, 64, 4, 3), Tiles(32, 64, 4, 3), Tiles(16, 128, 4, 3)
+        fewer = Tiles(64, 64, 4, 3), Tiles(32, 64, 4, 3), Tiles(16, 128, 4, 3)
+        if hopper and extents.causal:  # the tiles on the diagonal are half wasted: smaller ones waste less
+            return fewer
+        return (Tiles(128, 128, 8, 3) if hopper else Tiles(128, 64, 8, 3), *fewer)
     if widest <= 256:
         return Tiles(64, 64, 8, 2), Tiles(32, 64, 8, 2), Tiles(16, 64, 4, 2)
     return Tiles(32, 32, 8, 2), Tiles(16, 32, 8, 2)

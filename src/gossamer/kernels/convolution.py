@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gossamer.kernels.convolution_boxes import BoxTiles, choose_tiles, convolve_boxes
+from gossamer.kernels.convolution_box_tiles import BoxTiles, choose_tiles
+from gossamer.kernels.convolution_boxes import convolve_boxes
 from gossamer.kernels.convolution_epilogue import Epilogue, epilogue_of
 from gossamer.kernels.convolution_gemm import convolve, padded_channels
 from gossamer.kernels.convolution_geometry import Convolution, convolution_of
+from gossamer.kernels.convolution_inputs import Operands, arranged
 from gossamer.kernels.convolution_tiles import extents_of
 from gossamer.kernels.convolution_weights import Packing, packed_filters
 from gossamer.kernels.depthwise import convolve_depthwise
@@ -105,12 +107,15 @@ def _convolve(
     filters: Buffer,
     tiles: Tiles | BoxTiles | None = None,
 ) -> tuple[Call, ...]:
-    extents = extents_of(convolution)
+    """tiles: by default the best, on the input as it is or on a copy of it, whichever is faster."""
+    operands = Operands(convolution, node.x, filters) if tiles else arranged(node, target, convolution, filters)
+    convolution, extents = operands.convolution, extents_of(operands.convolution)
     tiles = tiles or choose_tiles(convolution, node.x.dtype, target)
     per_tap, row = padded_channels(extents, tiles.block_k)
     taps = Packing.plain(extents.taps)
     packing = Packing(extents.groups, extents.channels, extents.outputs, extents.taps, taps, per_tap, row)
-    packed, packing_calls = packed_filters(node, filters, packing, target)
+    packed, packing_calls = packed_filters(node, operands.filters, packing, target)
+    calls = operands.calls + packing_calls
     if isinstance(tiles, BoxTiles):
-        return packing_calls + convolve_boxes(node, target, convolution, epilogue, tiles, packed)
-    return packing_calls + convolve(node, target, convolution, epilogue, tiles, packed)
+        return calls + convolve_boxes(node, target, convolution, epilogue, tiles, operands.x, packed)
+    return calls + convolve(node, target, convolution, epilogue, tiles, operands.x, packed)

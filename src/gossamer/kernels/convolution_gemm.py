@@ -15,7 +15,7 @@ import triton.language as tl
 
 from gossamer.kernels.convolution_epilogue import Epilogue, add_partial_sums
 from gossamer.kernels.convolution_geometry import Convolution
-from gossamer.kernels.convolution_pixels import finish, pixel_coordinates, pixel_offset
+from gossamer.kernels.convolution_pixels import pixel_coordinates, pixel_offset, write_tile
 from gossamer.kernels.convolution_tiles import Extents, extents_of
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.gemm import multiply_tiles
@@ -65,19 +65,20 @@ def window_tile(
 @triton.jit
 def convolution_kernel(
     x_ptr, w_ptr, bias_ptr, z_ptr, y_ptr, phases_ptr, n_pixels, n_channels, n_outputs, n_groups, steps, chunks,
-    split_stride, x_strides, x_channel_stride, x_extents, y_strides, y_channel_stride, y_extents, cells, strides, pads,
-    dilations, alpha, beta, KERNEL: tl.constexpr, RANK: tl.constexpr, FLAT: tl.constexpr, PADDED: tl.constexpr,
-    PARTIAL: tl.constexpr, WIDE: tl.constexpr, PIXELS_INNER: tl.constexpr, X_ALIGN: tl.constexpr,
-    Y_ALIGN: tl.constexpr, KIND: tl.constexpr, MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, SPLIT: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    split_stride, x_strides, x_channel_stride, x_extents, y_strides, y_channel_stride, y_extents, y_pixels, cells,
+    strides, pads, dilations, alpha, beta, KERNEL: tl.constexpr, RANK: tl.constexpr, FLAT: tl.constexpr,
+    PADDED: tl.constexpr, PARTIAL: tl.constexpr, WIDE: tl.constexpr, X_PIXELS_INNER: tl.constexpr,
+    Y_PIXELS_INNER: tl.constexpr, X_ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, KIND: tl.constexpr,
+    MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, SPLIT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """y[n,k,o] = KIND(Σ over taps, c of x[n,c, o · strides − pads + tap · dilations] · w[k,tap,c] + bias[k] + z[n,k,o])
 
     Filters are packed (`convolution_weights`). Strides, n_channels and n_outputs are in units of X_ALIGN and Y_ALIGN
-    elements. cells: extents of the output that pixels are numbered over. phases_ptr: for a transposed convolution nine
-    integers per phase: input coordinate of the first tap of cell 0, output coordinate of cell 0, and how many taps
-    exist. Cell c of a phase is output c · strides + that coordinate. With SPLIT, y[s] is the plain sum over the s-th
-    part of K.
+    elements. y_pixels: of an image. cells: extents of the output that pixels are numbered over. phases_ptr: for a
+    transposed convolution nine integers per phase: input coordinate of the first tap of cell 0, output coordinate of
+    cell 0, and how many taps exist. Cell c of a phase is output c · strides + that coordinate. With SPLIT, y[s] is the
+    plain sum over the s-th part of K.
     """
     columns = tl.cdiv(n_outputs * Y_ALIGN, BLOCK_N)
     tile = tl.program_id(0)
@@ -113,7 +114,7 @@ def convolution_kernel(
         last = tl.minimum(first + share, steps)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float64 if x_ptr.dtype.element_ty == tl.float64 else tl.float32)
     for step in range(first, last):
-        if PIXELS_INNER:
+        if X_PIXELS_INNER:
             x = tl.trans(window_tile(
                 x_rows[None, :], d[None, :], h[None, :], w[None, :], step, k[:, None], x_strides, x_channel_stride,
                 x_extents, dilations, taps_here, n_channels, chunks, KERNEL, RANK, FLAT, PADDED, PARTIAL, WIDE,
@@ -127,15 +128,16 @@ def convolution_kernel(
             )  # fmt: skip
         filters = tl.load(w_rows[None, :] + (step * BLOCK_K + k)[:, None])
         acc = multiply_tiles(x, filters, acc, MULTIPLY, UPCAST)
-    inner = output < n_outputs * Y_ALIGN
-    at = pixel_offset(image, z, p, q, y_strides, Y_ALIGN)[:, None]
-    at += (channel.to(tl.int64) if WIDE else channel)[None, :] * y_channel_stride
-    mask = kept[:, None] & inner[None, :]
+    if Y_PIXELS_INNER and phases_ptr is None:  # said so that the compiler sees which addresses are neighbours
+        at = (pixel // y_pixels).to(tl.int64) * y_strides[0] + pixel % y_pixels
+    else:
+        at = pixel_offset(image, z, p, q, y_strides, Y_ALIGN)
     if SPLIT:
         at += tl.program_id(1).to(tl.int64) * split_stride
-    else:
-        acc = finish(acc, channel[None, :], inner[None, :], at, mask, bias_ptr, z_ptr, alpha, beta, KIND)
-    tl.store(y_ptr + at, acc.to(y_ptr.dtype.element_ty), mask=mask)
+    if WIDE:
+        channel = channel.to(tl.int64)
+    write_tile(acc, y_ptr, at, kept, channel, output < n_outputs * Y_ALIGN, y_channel_stride, bias_ptr, z_ptr, alpha,
+               beta, KIND, not SPLIT, Y_PIXELS_INNER)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +165,13 @@ def convolve(
     convolution: Convolution,
     epilogue: Epilogue,
     tiles: Tiles,
+    x: Buffer,
     filters: Buffer,
     phases: Phases | None = None,
 ) -> tuple[Call, ...]:
-    """The launches of a convolution with packed `filters`. With phases, `convolution.window` is that of one phase."""
-    x, y = node.x, node.y
+    """The launches of a convolution of x with packed `filters`, into the node's output. With phases,
+    `convolution.window` is that of one phase."""
+    y = node.y
     dtype = "float64" if y.dtype == "float64" else "float32"
     sums = node.temporary((tiles.splits, *y.shape), dtype) if tiles.splits > 1 else y
     cells = phases.cells if phases else convolution.y.extents
@@ -216,11 +220,13 @@ def _addresses(convolution: Convolution) -> dict[str, Any]:
         "y_strides": y.units(y_align),
         "y_channel_stride": y.channel_stride,
         "y_extents": y.extents,
+        "y_pixels": y.pixels,
         "pads": window.pads,
         "dilations": window.dilations,
         "RANK": convolution.rank,
         "KERNEL": window.kernel,
-        "PIXELS_INNER": not x.channels_last,
+        "X_PIXELS_INNER": not x.channels_last,
+        "Y_PIXELS_INNER": not y.channels_last,
         "X_ALIGN": x_align,
         "Y_ALIGN": y_align,
     }

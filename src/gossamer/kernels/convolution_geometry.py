@@ -62,7 +62,7 @@ class Activations:
 
         Kernels take the strides divided by it and multiply: that is how the compiler gets to know what is aligned.
         """
-        return gcd(16, channels) if self.channels_last else 1
+        return gcd(16, channels, *self.strides) if self.channels_last else 1
 
     def units(self, alignment: int) -> tuple[int, int, int, int]:
         """The strides divided by `alignment`."""

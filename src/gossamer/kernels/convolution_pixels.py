@@ -1,4 +1,4 @@
-"""Device functions that the convolution kernels share: numbering of pixels and the epilogue."""
+"""Device functions that the convolution kernels share: numbering of pixels, the epilogue, writing a tile."""
 
 from __future__ import annotations
 
@@ -42,3 +42,24 @@ def finish(acc, channel, channel_mask, at, mask, bias_ptr, z_ptr, alpha, beta, K
     if z_ptr is not None:
         acc += tl.load(z_ptr + at, mask=mask, other=0.0).to(acc.dtype)
     return activate(acc, KIND, alpha, beta)
+
+
+@triton.jit
+def write_tile(
+    acc, y_ptr, pixel_at, kept, channel, inner, channel_stride, bias_ptr, z_ptr, alpha, beta, KIND: tl.constexpr,
+    FINISHED: tl.constexpr, PIXELS_INNER: tl.constexpr,
+):  # fmt: skip
+    """y[pixel_at[m] + channel[n] · channel_stride] = acc[m, n], after the epilogue if FINISHED, for m kept, n inner.
+
+    PIXELS_INNER: channels come first in memory, so neighbouring threads have to write neighbouring pixels.
+    """
+    if PIXELS_INNER:
+        acc = tl.trans(acc)
+        pixel_at, kept, channel, inner = pixel_at[None, :], kept[None, :], channel[:, None], inner[:, None]
+    else:
+        pixel_at, kept, channel, inner = pixel_at[:, None], kept[:, None], channel[None, :], inner[None, :]
+    at = pixel_at + channel * channel_stride
+    mask = kept & inner
+    if FINISHED:
+        acc = finish(acc, channel, inner, at, mask, bias_ptr, z_ptr, alpha, beta, KIND)
+    tl.store(y_ptr + at, acc.to(y_ptr.dtype.element_ty), mask=mask)

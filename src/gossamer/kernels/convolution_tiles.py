@@ -33,6 +33,8 @@ L2_BYTES = 37
 """Bytes per cycle that one multiprocessor gets out of L2 when all of them ask."""
 WRITTEN_BYTES = 28
 """Bytes per cycle that one multiprocessor writes at the end of a tile."""
+GATHER = 30
+"""Instructions for one element of a window that is gathered for itself."""
 ISSUE = 128
 """Instructions per cycle and multiprocessor, counted by lane."""
 REGISTERS = 65536
@@ -55,8 +57,8 @@ TENSOR_CORE_TILES = (
     Tiles(16, 64, 64, 4, 5),
     Tiles(16, 32, 64, 2, 5),
 )
-FLAT_TILES = (Tiles(128, 64, 32, 8, 3), Tiles(64, 64, 32, 4, 3))
-"""Further ones for blocks of K that run across taps."""
+SINGLY_GATHERED_TILES = (Tiles(128, 64, 32, 8, 3), Tiles(64, 64, 32, 4, 3))
+"""Further ones where elements are gathered one by one."""
 MOST_GATHERED = 32
 """Elements that a thread gathers one by one per block of K: each takes registers for its address and mask."""
 FMA_TILES = (
@@ -70,13 +72,17 @@ FMA_TILES = (
 
 @dataclass(frozen=True, slots=True)
 class Extents:
-    """The size of a convolution as a matrix product, per group: pixels × outputs, reduced over taps of channels."""
+    """The size of a convolution as a matrix product, per group: pixels × outputs, reduced over taps of channels.
+
+    apart: the input has channels first, so that neighbours along K are not neighbours in memory.
+    """
 
     pixels: int
     outputs: int
     channels: int
     taps: int
     groups: int = 1
+    apart: bool = False
 
     @property
     def flat(self) -> bool:
@@ -109,15 +115,23 @@ class Shape:
 def extents_of(convolution: Convolution) -> Extents:
     """What the choice of tiles depends on."""
     window = convolution.window
-    return Extents(convolution.pixels, convolution.outputs, convolution.channels, window.taps, convolution.groups)
+    apart = not convolution.x.channels_last
+    return Extents(
+        convolution.pixels, convolution.outputs, convolution.channels, window.taps, convolution.groups, apart
+    )
+
+
+def choose_convolution_tiles(extents: Extents, dtype: str, target: Target) -> Tiles:
+    """The tiles for a convolution of `extents` on `target`."""
+    return best_convolution_tiles(extents, dtype, target)[1]
 
 
 @lru_cache(maxsize=4096)
-def choose_convolution_tiles(extents: Extents, dtype: str, target: Target) -> Tiles:
-    """The tiles for a convolution of `extents` on `target`."""
+def best_convolution_tiles(extents: Extents, dtype: str, target: Target) -> tuple[float, Tiles]:
+    """The same with their estimated cycles."""
     if target.interpreted:
-        return _interpreter_tiles(extents)
-    return min(priced(extents, dtype, target), key=lambda candidate: candidate[0])[1]
+        return 0.0, _interpreter_tiles(extents)
+    return min(priced(extents, dtype, target), key=lambda candidate: candidate[0])
 
 
 def priced(extents: Extents, dtype: str, target: Target) -> Iterator[tuple[float, Tiles]]:
@@ -125,7 +139,7 @@ def priced(extents: Extents, dtype: str, target: Target) -> Iterator[tuple[float
     split until the device is full. This runs for every new shape of an input, so it does nothing twice."""
     itemsize = dtype_of(dtype).itemsize
     most_rows, most_columns = power_of_two(extents.pixels, least=16), power_of_two(extents.outputs, least=32)
-    for shape in _shapes(dtype, target, power_of_two(extents.reduction, least=16), extents.flat):
+    for shape in _shapes(dtype, target, power_of_two(extents.reduction, least=16), extents.flat or extents.apart):
         tiles = shape.tiles
         if tiles.block_m > most_rows or tiles.block_n > most_columns:
             continue  # one of half the size does
@@ -163,30 +177,31 @@ def cycles(
 
 
 @lru_cache(maxsize=256)
-def _shapes(dtype: str, target: Target, most_k: int, flat: bool) -> tuple[Shape, ...]:
+def _shapes(dtype: str, target: Target, most_k: int, singly: bool) -> tuple[Shape, ...]:
     """The tiles that fit `target`, with block_k of at most `most_k`."""
     itemsize, on_tensor_cores = dtype_of(dtype).itemsize, uses_tensor_cores(dtype, target)
     shapes = []
-    offered = (TENSOR_CORE_TILES + FLAT_TILES * flat) if on_tensor_cores else FMA_TILES
+    offered = (TENSOR_CORE_TILES + SINGLY_GATHERED_TILES * singly) if on_tensor_cores else FMA_TILES
     for tiles in offered:
         block_k = tiles.block_k * 2 // itemsize if on_tensor_cores else tiles.block_k
         tiles = replace(tiles, block_k=min(block_k, most_k))  # noqa: PLW2901
-        gathered = tiles.block_m * tiles.block_k // (32 * tiles.num_warps) if flat else 0
+        gathered = tiles.block_m * tiles.block_k // (32 * tiles.num_warps) if singly else 0
         if tiles.shared_bytes(itemsize) <= target.shared_bytes and gathered <= MOST_GATHERED:
-            shapes.append(shape_of(tiles, dtype, target, flat=flat))
+            shapes.append(shape_of(tiles, dtype, target, singly=singly))
     return tuple(shapes)
 
 
-def shape_of(tiles: Tiles, dtype: str, target: Target, *, flat: bool = False, boxes: bool = False) -> Shape:
-    """What tiles cost. flat: K runs across taps. boxes: the copy engine fetches operands, not threads."""
+def shape_of(tiles: Tiles, dtype: str, target: Target, *, singly: bool = False, boxes: bool = False) -> Shape:
+    """What tiles cost. singly: each element of a window is fetched for itself. boxes: the copy engine fetches operands,
+    not threads."""
     itemsize = dtype_of(dtype).itemsize
     multiply = tiles.block_m * tiles.block_n * tiles.block_k / _rate(tiles, dtype, target)
     moved = (tiles.block_m + tiles.block_n) * tiles.block_k * itemsize
-    # Sixteen bytes take about eight instructions; elements gathered one by one, fifteen each.
-    issue = 0 if boxes else (tiles.block_m * tiles.block_k * 15 if flat else moved / 2) / ISSUE
+    # Sixteen bytes take about eight instructions.
+    issue = 0 if boxes else (tiles.block_m * tiles.block_k * GATHER if singly else moved / 2) / ISSUE
     step = BOX_STEP if boxes else STEP
     # Loads narrower than four bytes are not prefetched.
-    latency = LATENCY if flat else LATENCY / max(1, tiles.num_stages - 1)
+    latency = LATENCY if singly else LATENCY / max(1, tiles.num_stages - 1)
     shared = max(multiply, moved / L2_BYTES, issue) + step / 2
     writing = tiles.block_m * tiles.block_n / WRITTEN_BYTES
     resident = _resident(tiles, itemsize, BOX_REGISTERS if boxes else GATHER_REGISTERS, target)

@@ -21,6 +21,7 @@ from gossamer.kernels.convolution import refused
 from gossamer.kernels.convolution_epilogue import epilogue_of
 from gossamer.kernels.convolution_gemm import Phases, convolve, padded_channels
 from gossamer.kernels.convolution_geometry import Activations, Convolution, Triple, Window, triple
+from gossamer.kernels.convolution_inputs import arranged_phases
 from gossamer.kernels.convolution_tiles import choose_convolution_tiles, extents_of
 from gossamer.kernels.convolution_weights import Packing, packed_filters
 from gossamer.kernels.extents import cdiv
@@ -49,16 +50,17 @@ def lower_conv_transpose(node: Node, target: Target) -> Lowered:
     convolution, axes = _phased(node)
     if prod(axis.stride for axis in axes) > MAX_PHASES:
         return Refusal(f"{node.op_type} with strides {tuple(axis.stride for axis in axes)} has too many phases")
-    extents = extents_of(convolution)
+    operands = arranged_phases(node, target, convolution, filters)
+    convolution, extents = operands.convolution, extents_of(operands.convolution)
     tiles = choose_convolution_tiles(extents, node.x.dtype, target)
     per_tap, row = padded_channels(extents, tiles.block_k)
     taps = _tap_table(axes)
     kernel = axes[0].kernel * axes[1].kernel * axes[2].kernel
     packing = Packing(extents.groups, extents.channels, extents.outputs, kernel, taps, per_tap, row, transposed=True)
     packed, packing_calls = packed_filters(node, filters, packing, target)
-    return packing_calls + convolve(
-        node, target, convolution, epilogue, tiles, packed, _phases(node, axes, convolution.y.extents)
-    )
+    phases = _phases(node, axes, convolution.y.extents)
+    calls = operands.calls + packing_calls
+    return calls + convolve(node, target, convolution, epilogue, tiles, operands.x, packed, phases)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def _phased(node: Node) -> tuple[Convolution, tuple[Axis, Axis, Axis]]:
     weight = node.inputs[1]
     assert weight is not None
     x, y = Activations.of(node.x.shape, node.channels_last), Activations.of(node.y.shape, node.channels_last)
-    depth, rows, columns = axes = _axes(node, weight.shape[2:], x.extents, y.extents)
+    depth, rows, columns = axes = axes_of(node, weight.shape[2:], x.extents, y.extents)
     kernel = (depth.most_taps, rows.most_taps, columns.most_taps)
     dilations = (depth.dilation_within, rows.dilation_within, columns.dilation_within)
     window = Window(kernel, (1, 1, 1), (0, 0, 0), dilations)
@@ -108,7 +110,8 @@ def _phased(node: Node) -> tuple[Convolution, tuple[Axis, Axis, Axis]]:
     return Convolution(node.x.shape[0], node.attribute("group", 1), rank, x, y, window), axes
 
 
-def _axes(node: Node, kernel: tuple[int, ...], x: Triple, y: Triple) -> tuple[Axis, Axis, Axis]:
+def axes_of(node: Node, kernel: tuple[int, ...], x: Triple, y: Triple) -> tuple[Axis, Axis, Axis]:
+    """The spatial dimensions of a ConvTranspose. kernel: the filter's; x, y: the extents of input and output."""
     spatial = len(kernel)
     kernels = triple(kernel, 1)
     strides = triple(node.attribute("strides", (1,) * spatial), 1)

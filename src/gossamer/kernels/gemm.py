@@ -23,6 +23,8 @@ from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Launch, Target
 
 REDUCE_BLOCK = 1024
+ALIGNED = 16
+"""Elements: what `launch` tells the compiler about integers. Rows that begin at multiples are loaded as vectors."""
 
 
 @triton.jit
@@ -308,7 +310,8 @@ def _rounded(node: Node, target: Target, product: Product) -> Product:
 def _multiply_matrix(node: Node, target: Target, product: Product) -> tuple[Call, ...]:
     product = _rounded(node, target, product)
     a, b = product.a, product.b
-    tiles = choose_tiles(product.m, product.n, product.k, product.batches, a.buffer.dtype, target)
+    gathered = (_gathered(a, product.m, product.k), _gathered(b, product.k, product.n))
+    tiles = choose_tiles(product.m, product.n, product.k, product.batches, a.buffer.dtype, target, gathered)
     k_per_split = cdiv(cdiv(product.k, tiles.splits), tiles.block_k) * tiles.block_k
     y = _target_of_sums(node, product, tiles.splits)
     first = launch(
@@ -345,7 +348,8 @@ def _multiply_matrix(node: Node, target: Target, product: Product) -> tuple[Call
 
 def _multiply_vector(node: Node, target: Target, product: Product) -> tuple[Call, ...]:
     x, w = product.a, product.b
-    strip = choose_strip(product.n, product.k, product.batches, w.buffer.itemsize, w.row_stride == 1, target)
+    gathered, itemsize = _gathered(w, product.k, product.n), w.buffer.itemsize
+    strip = choose_strip(product.n, product.k, product.batches, itemsize, w.row_stride == 1, target, gathered)
     k_per_split = cdiv(cdiv(product.k, strip.splits), strip.block_k) * strip.block_k
     y = _target_of_sums(node, product, strip.splits)
     epilogue = _matrix_epilogue(product, y)
@@ -375,6 +379,14 @@ def _multiply_vector(node: Node, target: Target, product: Product) -> tuple[Call
         BLOCK_K=strip.block_k,
     )
     return (first,) if strip.splits == 1 else (first, _reduce(product, y, strip))
+
+
+def _gathered(matrix: Matrix, rows: int, columns: int) -> bool:
+    """Whether a [rows, columns] matrix is loaded element by element, for all that the compiler knows."""
+    along, across, extent = matrix.column_stride, matrix.row_stride, columns
+    if along != 1:
+        along, across, extent = across, along, rows
+    return along != 1 or any(step % ALIGNED for step in (across, extent, *matrix.batch_strides))
 
 
 def _reduce(product: Product, partial: Buffer, plan: Tiles | Strip) -> Launch:

@@ -1,7 +1,8 @@
 """Which tiles a matrix product uses: a model of its time in clock cycles, minimised over a list of candidates.
 
-The figures are those of the device's data sheet, not measurements: what matters is their ratio. `bench/tiles.py`
-compares the choice with the best of all candidates.
+The model has the terms of the machine: what a step moves and multiplies, how long it waits, waves of programs, memory,
+and the second launch of a split. What no data sheet says (LATENCY, PROLOGUE, WRITTEN_BYTES, GATHERED, SECOND_LAUNCH)
+is fitted to all candidates that `bench/tiles.py` measured on an H200, in µs, not to which of them is best.
 """
 
 from __future__ import annotations
@@ -9,20 +10,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import inf
+from itertools import product
+from math import hypot, sqrt
 
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.program import Target, dtype_of
 
-LATENCY = 600
-"""Cycles from asking for a tile in global memory (mostly L2) to having it in shared memory."""
-PROLOGUE = 1500
-"""Cycles a program spends outside its loop: index arithmetic, filling the pipeline, epilogue."""
-L2_BYTES = 28
-"""Bytes per cycle that one multiprocessor gets out of L2 when all of them ask."""
-REDUCE = 4500
-"""Cycles of the second launch that split-K needs, besides its traffic."""
+LATENCY = 1080
+"""Cycles from asking for a tile in global memory to having the first of it: DRAM's, as weights are seldom in L2."""
+PROLOGUE = 1470
+"""Cycles a program spends outside its loop, besides writing its tile: index arithmetic, filling the pipeline."""
+L2_BYTES = 64
+"""Bytes per cycle that one multiprocessor gets out of L2."""
+DRAM_BYTES = 20
+"""Bytes per cycle and multiprocessor that DRAM gives (H200: 4.8 TB/s)."""
+SHARED_BYTES = 128
+"""Bytes per cycle that shared memory reads or writes."""
+WRITTEN_BYTES = 16
+"""Bytes per cycle that one multiprocessor writes at the end of a tile."""
+GATHERED = 24
+"""Instructions that an element takes which is loaded by itself."""
+ISSUE = 128
+"""Instructions per cycle and multiprocessor, counted by lane."""
+SECOND_LAUNCH = 4000
+"""Cycles of the launch that adds partial sums, besides its traffic."""
 REGISTERS = 65536
+"""Registers of a multiprocessor."""
+MOST_REGISTERS = 255
+"""Registers of a thread."""
 MAX_SPLITS = 32
 GROUP_M = 8
 """Rows of tiles that are finished before the next column of B is touched: keeps both operands in L2."""
@@ -47,14 +62,23 @@ class Tiles:
         return cdiv(m, self.block_m) * cdiv(n, self.block_n) * self.splits * batch
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Tiles and what they cost on one target. Cycles of a step: how long a program waits for its loads when alone on a
+    multiprocessor, and how long it keeps busy what programs share. resident: programs there at a time."""
+
+    tiles: Tiles
+    alone: float
+    shared: float
+    resident: int
+
+
 # block_k counts 16-bit elements: it is halved for fp32 operands, whose tiles would otherwise need twice the memory.
 TENSOR_CORE_TILES = (
     Tiles(128, 256, 64, 8, 3),
-    Tiles(256, 128, 64, 8, 3),
     Tiles(128, 128, 64, 8, 3),
-    Tiles(128, 128, 64, 4, 3),
-    Tiles(128, 64, 64, 4, 4),
     Tiles(64, 128, 64, 4, 4),
+    Tiles(128, 64, 64, 4, 4),
     Tiles(64, 64, 64, 4, 4),
     Tiles(64, 32, 64, 4, 5),
     Tiles(32, 64, 64, 4, 5),
@@ -84,59 +108,99 @@ def uses_tensor_cores(dtype: str, target: Target) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def choose_tiles(m: int, n: int, k: int, batch: int, dtype: str, target: Target) -> Tiles:
-    """The tiles for Y[batch, m, n] = A[batch, m, k] · B[batch, k, n] on `target`."""
+def choose_tiles(
+    m: int, n: int, k: int, batch: int, dtype: str, target: Target, gathered: tuple[bool, bool] = (False, False)
+) -> Tiles:
+    """The tiles for Y[batch, m, n] = A[batch, m, k] · B[batch, k, n] on `target`.
+
+    gathered: whether A, and B, are loaded element by element, because their rows begin anywhere.
+    """
     if target.interpreted:
         return _interpreter_tiles(m, n, k, dtype)
-    return min(
-        candidates(m, n, k, batch, dtype, target), key=lambda tiles: _cycles(tiles, m, n, k, batch, dtype, target)
-    )
+    return min(priced(m, n, k, batch, dtype, target, gathered), key=lambda candidate: candidate[0])[1]
 
 
-def candidates(m: int, n: int, k: int, batch: int, dtype: str, target: Target) -> Iterator[Tiles]:
-    """All tiles that fit `target`'s shared memory, each unsplit and with K split to fill the device once or twice."""
-    itemsize = dtype_of(dtype).itemsize
-    for tiles in _fitting(dtype, itemsize, target):
-        yield tiles
+def priced(
+    m: int, n: int, k: int, batch: int, dtype: str, target: Target, gathered: tuple[bool, bool] = (False, False)
+) -> Iterator[tuple[float, Tiles]]:
+    """Every candidate as (estimated cycles, tiles): all that fit `target`, each unsplit and with K split to fill the
+    device once, twice or four times. This runs for every new shape of an input, so it does nothing twice."""
+    itemsize, elements = dtype_of(dtype).itemsize, m * n * batch
+    widened = max(4, itemsize)
+    reading = (m * k + k * n + m * n) * batch * itemsize / (DRAM_BYTES * target.sm_count)
+    for shape in _shapes(dtype, target, gathered):
+        tiles = shape.tiles
         steps, unsplit = cdiv(k, tiles.block_k), tiles.programs(m, n, batch)
-        if not unsplit or m * n * batch >= 2**28:
+        yield hypot(_cycles(shape, unsplit, steps, itemsize, target), reading), tiles
+        if not unsplit or elements >= 2**28:
             continue
-        wanted = {per_sm * target.sm_count // unsplit for per_sm in (1, 2, 4)}
-        yield from (replace(tiles, splits=s) for s in sorted(wanted) if 1 < s <= min(MAX_SPLITS, steps // 2))
+        most = min(MAX_SPLITS, steps // 2)
+        for splits in sorted({per_sm * target.sm_count // unsplit for per_sm in (1, 2, 4)}):
+            if 1 < splits <= most:
+                first = _cycles(shape, unsplit * splits, cdiv(steps, splits), widened, target)
+                second = SECOND_LAUNCH + 2 * splits * elements * widened / (L2_BYTES * target.sm_count)
+                split = Tiles(tiles.block_m, tiles.block_n, tiles.block_k, tiles.num_warps, tiles.num_stages, splits)
+                yield hypot(first, reading) + second, split
+
+
+def _cycles(shape: Shape, programs: int, steps: int, itemsize: int, target: Target) -> float:
+    """Estimated time: a step takes as long as it takes a program alone, or as all programs there share its work."""
+    here = cdiv(programs, target.sm_count)
+    rounds = cdiv(here, shape.resident)
+    together = here / max(1, rounds)
+    writing = shape.tiles.block_m * shape.tiles.block_n * itemsize / WRITTEN_BYTES
+    return rounds * (PROLOGUE + steps * max(shape.alone, together * shape.shared) + together * writing)
 
 
 @lru_cache
-def _fitting(dtype: str, itemsize: int, target: Target) -> tuple[Tiles, ...]:
-    """The tiles for a type, as far as `target` has the shared memory."""
-    if uses_tensor_cores(dtype, target):
-        scaled = (replace(tiles, block_k=tiles.block_k * 2 // itemsize) for tiles in TENSOR_CORE_TILES)
-        return tuple(tiles for tiles in scaled if tiles.shared_bytes(itemsize) <= target.shared_bytes)
-    return FMA_TILES if "float" in dtype else INTEGER_TILES
-
-
-def _cycles(tiles: Tiles, m: int, n: int, k: int, batch: int, dtype: str, target: Target) -> float:
-    """Estimated time: waves of programs, each bound by the tensor cores, by L2 or by latency."""
-    programs = tiles.programs(m, n, batch)
-    if not programs:
-        return inf
+def _shapes(dtype: str, target: Target, gathered: tuple[bool, bool]) -> tuple[Shape, ...]:
+    """The tiles for a type, as far as `target` has the shared memory and a thread the registers."""
     itemsize = dtype_of(dtype).itemsize
-    resident = min(_resident(tiles, itemsize, target), cdiv(programs, target.sm_count))
-    waves = cdiv(programs, target.sm_count * resident)
-    multiply = tiles.block_m * tiles.block_n * tiles.block_k / _rate(tiles, dtype, target)
-    load = (tiles.block_m + tiles.block_n) * tiles.block_k * itemsize / L2_BYTES
-    step = max(LATENCY / (tiles.num_stages - 1), resident * max(multiply, load))
-    time = waves * (PROLOGUE + cdiv(k, tiles.block_k * tiles.splits) * step)
-    if tiles.splits > 1:
-        traffic = (2 * tiles.splits + 1) * m * n * batch * 4
-        time += REDUCE + traffic / (L2_BYTES * target.sm_count)
-    return time
+    if not uses_tensor_cores(dtype, target):
+        offered = FMA_TILES if "float" in dtype else INTEGER_TILES
+    else:
+        scaled = (replace(tiles, block_k=tiles.block_k * 2 // itemsize) for tiles in TENSOR_CORE_TILES)
+        offered = tuple(tiles for tiles in scaled if tiles.shared_bytes(itemsize) <= target.shared_bytes)
+    fitting = [tiles for tiles in offered if _registers(tiles, gathered) <= MOST_REGISTERS] or offered[-1:]
+    return tuple(_shape_of(tiles, dtype, target, gathered) for tiles in fitting)
 
 
-def _resident(tiles: Tiles, itemsize: int, target: Target) -> int:
+def _shape_of(tiles: Tiles, dtype: str, target: Target, gathered: tuple[bool, bool]) -> Shape:
+    itemsize, block_m, block_n = dtype_of(dtype).itemsize, tiles.block_m, tiles.block_n
+    moved = (block_m + block_n) * tiles.block_k * itemsize
+    if _wide(tiles, target):  # each 64 rows read their part of A and all of B
+        read_per_k = block_m / 64 * (64 + block_n)
+    else:  # each warp reads the rows and columns of its part, about a square
+        read_per_k = 2 * sqrt(block_m * block_n * tiles.num_warps)
+    multiplying = block_m * block_n * tiles.block_k / _rate(tiles, dtype, target)
+    feeding = (moved + read_per_k * tiles.block_k * itemsize) / SHARED_BYTES
+    gathering = (block_m * gathered[0] + block_n * gathered[1]) * tiles.block_k * GATHERED / ISSUE
+    waiting = LATENCY + moved / L2_BYTES + gathering
+    prefetched = itemsize >= 4 or not any(gathered)  # nothing narrower than four bytes is copied asynchronously
+    return Shape(
+        tiles,
+        waiting / (tiles.num_stages - 1) if prefetched else waiting,
+        max(multiplying, feeding, moved / L2_BYTES) + gathering,
+        _resident(tiles, itemsize, gathered, target),
+    )
+
+
+def _resident(tiles: Tiles, itemsize: int, gathered: tuple[bool, bool], target: Target) -> int:
     """Programs that one multiprocessor holds at a time: bounded by shared memory, registers and warps."""
     threads = 32 * tiles.num_warps
-    registers = threads * (64 + tiles.block_m * tiles.block_n // threads)
+    registers = threads * _registers(tiles, gathered)
     return max(1, min(target.shared_bytes // tiles.shared_bytes(itemsize), REGISTERS // registers, 2048 // threads))
+
+
+def _registers(tiles: Tiles, gathered: tuple[bool, bool]) -> int:
+    """Registers of a thread: accumulators, three for each element loaded by itself, and 64 for the rest."""
+    elements = (tiles.block_m * gathered[0] + tiles.block_n * gathered[1]) * tiles.block_k
+    return 64 + (tiles.block_m * tiles.block_n + 3 * elements) // (32 * tiles.num_warps)
+
+
+def _wide(tiles: Tiles, target: Target) -> bool:
+    """Whether the tile is one of Hopper's or Blackwell's own instructions, which read operands from shared memory."""
+    return target.arch // 10 in (9, 10) and tiles.block_m >= 64
 
 
 def _rate(tiles: Tiles, dtype: str, target: Target) -> float:
@@ -144,10 +208,7 @@ def _rate(tiles: Tiles, dtype: str, target: Target) -> float:
     if not uses_tensor_cores(dtype, target):
         return 64 if dtype == "float64" else 100 if dtype == "float32" else 32
     peak = {8: 1024, 9: 2048, 10: 4096, 12: 1024}.get(target.arch // 10, 1024) / (2 if dtype == "float32" else 1)
-    # A narrow tile leaves part of each instruction's operand bandwidth unused.
-    width = min(tiles.block_m, tiles.block_n)
-    wide = target.arch // 10 in (9, 10) and tiles.block_m >= 64
-    return peak * width / (width + 32) * (1.0 if wide or target.arch < 90 else 0.6)
+    return peak * (0.62 if target.arch // 10 in (9, 10) and not _wide(tiles, target) else 1.0)
 
 
 def _interpreter_tiles(m: int, n: int, k: int, dtype: str) -> Tiles:
@@ -173,19 +234,59 @@ class Strip:
         return cdiv(n, self.block_n) * self.splits * batch
 
 
-@lru_cache(maxsize=4096)
-def choose_strip(n: int, k: int, batch: int, itemsize: int, k_contiguous: bool, target: Target) -> Strip:
-    """The strip for y[batch, n] = x[batch, k] · W[batch, k, n]: memory-bound, so as many loads in flight as possible.
+STRIP_ELEMENTS = (16384, 8192, 4096, 2048)
+"""Sizes of the matrix's tile that a step takes: all its loads are in flight at a time, in registers."""
+FULL_SPEED = 64
+"""Bytes side by side below which DRAM is slower: L2 asks it for two sectors at a time."""
 
-    Where K is contiguous a program reads a few long rows; else 32 bytes of many short ones, the least that DRAM gives.
+
+@lru_cache(maxsize=4096)
+def choose_strip(
+    n: int, k: int, batch: int, itemsize: int, k_contiguous: bool, target: Target, gathered: bool = False
+) -> Strip:
+    """The strip for y[batch, n] = x[batch, k] · W[batch, k, n]. gathered: W is loaded element by element.
+
+    The same model as of `choose_tiles`, where nothing but memory is shared.
     """
     if target.interpreted:
         return Strip(power_of_two(n, 256, least=16), power_of_two(k, 512, least=16), 4)
-    block_n = 4 if k_contiguous else 32 // min(itemsize, 4)
-    block_k = min(power_of_two(k, 4096, least=16), (4096 if itemsize <= 4 else 2048) // block_n)
-    while cdiv(n, 2 * block_n) * batch >= 4 * target.sm_count and block_n < 64 and not k_contiguous:
-        block_n, block_k = block_n * 2, max(16, block_k // 2)
-    strip = Strip(block_n, block_k, 4)
-    # The second launch of a split costs what reading some 64 kB per program does.
-    wanted = 2 * target.sm_count // max(1, strip.programs(n, batch))
-    return replace(strip, splits=max(1, min(MAX_SPLITS, wanted, k * block_n * itemsize // 2**17)))
+    offered = _strips(power_of_two(k, least=16), itemsize, k_contiguous, gathered)
+    return min(_priced(offered, n, k, batch, max(4, itemsize), target), key=lambda candidate: candidate[0])[1]
+
+
+def _priced(
+    offered: tuple[tuple[Strip, int, float], ...], n: int, k: int, batch: int, itemsize: int, target: Target
+) -> Iterator[tuple[float, Strip]]:
+    """Every candidate as (estimated cycles, strip), unsplit and with K split. itemsize: of a partial sum."""
+    adding = 2 * n * batch * itemsize / (L2_BYTES * target.sm_count)
+    for strip, resident, reading in offered:
+        programs, steps = strip.programs(n, batch), cdiv(k, strip.block_k)
+        for splits in (1, 2, 4, 8):
+            if splits > max(1, steps):
+                break
+            here = cdiv(programs * splits, target.sm_count)
+            rounds = max(1, cdiv(here, resident))
+            time = rounds * (PROLOGUE + cdiv(steps, splits) * hypot(LATENCY, here / rounds * reading))
+            if splits == 1:
+                yield time, strip
+            else:
+                second = SECOND_LAUNCH + splits * adding
+                yield time + second, Strip(strip.block_n, strip.block_k, strip.num_warps, splits)
+
+
+@lru_cache(maxsize=256)
+def _strips(most_k: int, itemsize: int, k_contiguous: bool, gathered: bool) -> tuple[tuple[Strip, int, float], ...]:
+    """Strips with block_k of at most `most_k`, how many programs fit a multiprocessor, and how many cycles a step of
+    one program keeps its part of DRAM busy."""
+    strips = []
+    for block_n, elements in product((4, 8, 16, 32, 64), STRIP_ELEMENTS):
+        strip = Strip(block_n, min(elements // block_n, most_k), 4)
+        each = block_n * strip.block_k / (32 * strip.num_warps)
+        # An element takes registers for its sum and itself, and where it is loaded by itself for its address.
+        registers = int(28 + each * (max(1, itemsize / 4) + itemsize / 4 + 0.25 + 3 * gathered))
+        if registers <= MOST_REGISTERS:
+            width = (strip.block_k if k_contiguous else block_n) * itemsize
+            speed = DRAM_BYTES * min(1.0, sqrt(width / FULL_SPEED))
+            resident = REGISTERS // (registers * 32 * strip.num_warps)
+            strips.append((strip, resident, block_n * strip.block_k * itemsize / speed))
+    return tuple(strips)

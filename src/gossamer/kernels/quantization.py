@@ -13,8 +13,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from gossamer.kernels.copies import choose_tile
-from gossamer.kernels.elementwise_math import divide, maximum, minimum, round_half_even
+from gossamer.kernels.copies import choose_tile, is_wide
+from gossamer.kernels.elementwise_math import divide, maximum, minimum, reciprocal, round_half_even
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
 from gossamer.kernels.registry import Lowered, lowers
@@ -38,19 +38,56 @@ MOST_PARTS = 1024
 
 
 @triton.jit
-def scale_places(rows, cols, axis_rows, inner, block, steps):
-    """Where the scales of rows × cols are; rows may span (outer, axis), columns (axis, inner)."""
-    of_rows = rows // axis_rows * steps[0] + rows % axis_rows // block * steps[1]
-    of_cols = cols // inner // block * steps[1] + cols % inner * steps[2]
-    return of_rows[:, None] + of_cols[None, :]
+def scales_at(ptr, rows, cols, n_rows, n_cols, axis_rows, inner, block, steps, SPREAD: tl.constexpr):
+    """What belongs to rows × cols of the numbers at ptr, in the smallest shape that broadcasts to them.
+
+    rows may span (outer, axis), columns (axis, inner). SPREAD: along which of them the numbers differ.
+    """
+    places = tl.zeros((1, 1), rows.dtype)
+    mask = places == 0
+    if SPREAD == "rows" or SPREAD == "both":
+        places += (rows // axis_rows * steps[0] + rows % axis_rows // block * steps[1])[:, None]
+        mask = mask & (rows < n_rows)[:, None]
+    if SPREAD == "cols" or SPREAD == "both":
+        places += (cols // inner // block * steps[1] + cols % inner * steps[2])[None, :]
+        mask = mask & (cols < n_cols)[None, :]
+    return tl.load(ptr + places, mask=mask, other=1)
 
 
 @triton.jit
-def quantize(x, scale, zero, LOW: tl.constexpr, HIGH: tl.constexpr):
-    """x / scale + zero, rounded to the nearest integer, half to even, within LOW … HIGH; all in fp32. NaN gives LOW."""
-    q = round_half_even(divide(x, scale))
-    q = tl.where(q == q, q, LOW - zero)  # noqa: PLR0124
-    return tl.minimum(tl.maximum(q, LOW - zero), HIGH - zero) + zero
+def quotient(x, divisor, FUSED: tl.constexpr):
+    """x / divisor in fp32, correctly rounded where it is below 2²⁰. divisor: of a shape that broadcasts to x's.
+
+    FUSED: by one reciprocal for all that is divided by it, and a correction of each quotient by its remainder, for
+    which tl.fma has to round once (P. Markstein, "Computation of elementary functions on the IBM RISC System/6000
+    processor", 1990, theorem 8.3).
+    """
+    if FUSED:
+        magnitude = tl.abs(divisor)
+        small, large = magnitude < 5.421010862427522e-20, magnitude > 18446744073709551616.0  # 2^∓64
+        stretch = tl.where(small, 18446744073709551616.0, tl.where(large, 5.421010862427522e-20, 1.0))
+        x, divisor = x * stretch, divisor * stretch  # so that nothing that matters is subnormal
+        inverse = reciprocal(divisor)
+        divisor = tl.where(inverse == 0.0, 0.0, divisor)  # infinity leaves no remainder
+        first = x * inverse
+        remainder = tl.fma(-first, tl.broadcast_to(divisor, x.shape), x)
+        corrected = tl.fma(remainder, tl.broadcast_to(inverse, x.shape), first)
+        return tl.where(tl.abs(first) < 1048576.0, corrected, first)
+    else:
+        return divide(x, tl.broadcast_to(divisor, x.shape))
+
+
+@triton.jit
+def quantize(x, scale, zero, LOW: tl.constexpr, HIGH: tl.constexpr, FUSED: tl.constexpr):
+    """x / scale in fp32, rounded to the nearest integer, half to even, + zero, within LOW … HIGH: int32. NaN gives LOW.
+
+    scale, and zero in int32, are of shapes that broadcast to x's.
+    """
+    least, most = (LOW - zero).to(tl.float32), (HIGH - zero).to(tl.float32)
+    q = quotient(x, scale, FUSED)
+    q = tl.where(q == q, tl.minimum(tl.maximum(q, least), most), least)  # noqa: PLR0124  # where it is no NaN
+    shifted = q + 12582912.0  # 1.5 · 2²³: the sum's last bit is worth one, and its bits count in integers
+    return shifted.to(tl.int32, bitcast=True) + (zero - 1262485504)
 
 
 @triton.jit
@@ -65,21 +102,20 @@ def integer(x, NIBBLE: tl.constexpr):
 @triton.jit
 def quantize_linear_kernel(
     x_ptr, scale_ptr, zero_ptr, y_ptr, n_rows, n_cols, axis_rows, inner, block, steps,
-    LOW: tl.constexpr, HIGH: tl.constexpr, NIBBLE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    LOW: tl.constexpr, HIGH: tl.constexpr, NIBBLE: tl.constexpr, SPREAD: tl.constexpr, FUSED: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """y = saturate(round(x / scale) + zero)."""
-    tiles = tl.cdiv(n_cols, COLS)
-    rows = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    cols = (tl.program_id(0) % tiles).to(tl.int64) * COLS + tl.arange(0, COLS)
+    rows, cols = tile_at(tl.program_id(0), n_cols, ROWS, COLS, WIDE)
     mask = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
-    places = scale_places(rows, cols, axis_rows, inner, block, steps)
-    scale = tl.load(scale_ptr + places, mask=mask, other=1).to(tl.float32)
-    zero = tl.zeros((ROWS, COLS), tl.float32)
+    scale = scales_at(scale_ptr, rows, cols, n_rows, n_cols, axis_rows, inner, block, steps, SPREAD).to(tl.float32)
+    zero = tl.zeros((1, 1), tl.int32)
     if zero_ptr is not None:
-        zero += integer(tl.load(zero_ptr + places, mask=mask, other=0), NIBBLE).to(tl.float32)
+        zeros = scales_at(zero_ptr, rows, cols, n_rows, n_cols, axis_rows, inner, block, steps, SPREAD)
+        zero = integer(zeros, NIBBLE)
     at = rows[:, None] * n_cols + cols[None, :]
     x = tl.load(x_ptr + at, mask=mask, other=0).to(tl.float32)
-    y = quantize(x, scale, zero, LOW, HIGH).to(tl.int32)
+    y = quantize(x, scale, zero, LOW, HIGH, FUSED)
     if NIBBLE != "":
         y = y & 15
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=mask)
@@ -88,20 +124,27 @@ def quantize_linear_kernel(
 @triton.jit
 def dequantize_linear_kernel(
     x_ptr, scale_ptr, zero_ptr, y_ptr, n_rows, n_cols, axis_rows, inner, block, steps,
-    NIBBLE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr,
+    NIBBLE: tl.constexpr, SPREAD: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """y = (x - zero) · scale."""
-    tiles = tl.cdiv(n_cols, COLS)
-    rows = (tl.program_id(0) // tiles).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    cols = (tl.program_id(0) % tiles).to(tl.int64) * COLS + tl.arange(0, COLS)
+    rows, cols = tile_at(tl.program_id(0), n_cols, ROWS, COLS, WIDE)
     mask = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
-    places = scale_places(rows, cols, axis_rows, inner, block, steps)
+    scale = scales_at(scale_ptr, rows, cols, n_rows, n_cols, axis_rows, inner, block, steps, SPREAD).to(tl.float32)
     at = rows[:, None] * n_cols + cols[None, :]
     x = integer(tl.load(x_ptr + at, mask=mask, other=0), NIBBLE)
     if zero_ptr is not None:
-        x -= integer(tl.load(zero_ptr + places, mask=mask, other=0), NIBBLE)
-    scale = tl.load(scale_ptr + places, mask=mask, other=0).to(tl.float32)
+        zeros = scales_at(zero_ptr, rows, cols, n_rows, n_cols, axis_rows, inner, block, steps, SPREAD)
+        x -= integer(zeros, NIBBLE)
     tl.store(y_ptr + at, (x.to(tl.float32) * scale).to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def tile_at(program, n_cols, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr):
+    """The rows and columns of a program's tile."""
+    if WIDE:
+        program = program.to(tl.int64)
+    tiles = tl.cdiv(n_cols, COLS)
+    return program // tiles * ROWS + tl.arange(0, ROWS), program % tiles * COLS + tl.arange(0, COLS)
 
 
 @triton.jit
@@ -120,8 +163,9 @@ def extremes_kernel(x_ptr, y_ptr, n, chunk, BLOCK: tl.constexpr):
 
 @triton.jit
 def dynamic_quantize_kernel(
-    x_ptr, extremes_ptr, y_ptr, scale_ptr, zero_ptr, n, n_parts, PARTS: tl.constexpr, BLOCK: tl.constexpr
-):
+    x_ptr, extremes_ptr, y_ptr, scale_ptr, zero_ptr, n, n_parts,
+    FUSED: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """y = saturate(round(x / scale) + zero) for the scale and zero point that map x's range, and 0, onto 0 … 255."""
     part = tl.arange(0, PARTS)
     low = tl.min(tl.load(extremes_ptr + 2 * part, mask=part < n_parts, other=0), axis=0)
@@ -132,8 +176,8 @@ def dynamic_quantize_kernel(
     zero = round_half_even(tl.minimum(tl.maximum(0.0 - divide(low, scale), 0.0), 255.0))
     i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + i, mask=i < n, other=0).to(tl.float32)
-    y = quantize(x, tl.broadcast_to(scale, (BLOCK,)), zero, 0.0, 255.0)
-    tl.store(y_ptr + i, y.to(tl.int32).to(tl.uint8), mask=i < n)
+    y = quantize(x, scale, zero.to(tl.int32), 0, 255, FUSED)
+    tl.store(y_ptr + i, y.to(tl.uint8), mask=i < n)
     if tl.program_id(0) == 0:
         tl.store(scale_ptr + tl.arange(0, 1), scale)
         tl.store(zero_ptr + tl.arange(0, 1), zero.to(tl.int32).to(tl.uint8))
@@ -141,7 +185,7 @@ def dynamic_quantize_kernel(
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """How scales spread over a tensor seen as rows × cols: see `scale_places`."""
+    """How scales spread over a tensor seen as rows × cols: see `scales_at`."""
 
     rows: int
     cols: int
@@ -149,6 +193,7 @@ class Scales:
     inner: int
     block: int
     steps: tuple[int, int, int]
+    spread: str
 
 
 ROW_COLUMNS = 32
@@ -159,7 +204,7 @@ def scales_of(node: Node, scale: Buffer) -> Scales | Refusal:
     """The scales of QuantizeLinear and DequantizeLinear, of one of ONNX's three granularities."""
     shape, size = node.x.shape, node.x.size
     if scale.size == 1:
-        return Scales(1, size, 1, 1, 1, (0, 0, 0))
+        return Scales(1, size, 1, 1, 1, (0, 0, 0), "")
     axis = node.attribute("axis", 1) % max(1, node.x.rank)
     block: int = node.attribute("block_size", 0)
     outer, extent, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
@@ -174,8 +219,8 @@ def scales_of(node: Node, scale: Buffer) -> Scales | Refusal:
     else:
         return Refusal(f"{scale.size} scales do not fit axis {axis} of {list(shape)}")
     if inner >= ROW_COLUMNS:
-        return Scales(outer * extent, inner, extent, inner, block, steps)
-    return Scales(outer, extent * inner, 1, inner, block, steps)
+        return Scales(outer * extent, inner, extent, inner, block, steps, "both" if steps[2] else "rows")
+    return Scales(outer, extent * inner, 1, inner, block, steps, "both" if steps[0] else "cols")
 
 
 @lowers("QuantizeLinear", since=10)
@@ -184,8 +229,9 @@ def lower_quantize(node: Node, target: Target) -> Lowered:
     """ONNX QuantizeLinear (-10, -13, -19, -21, -23, -24, -25) and onnxruntime's; the division is done in fp32."""
     if node.x.dtype not in (*REAL, "int32") or node.y.dtype not in LIMITS:
         return Refusal(f"QuantizeLinear from {node.x.dtype} to {node.y.dtype} has no kernel")
-    low, high = map(float, LIMITS[node.y.dtype])
-    return _elementwise(node, target, quantize_linear_kernel, node.y.dtype, {"LOW": low, "HIGH": high})
+    low, high = LIMITS[node.y.dtype]
+    constants = {"LOW": low, "HIGH": high, "FUSED": not target.interpreted}
+    return _elementwise(node, target, quantize_linear_kernel, node.y.dtype, constants)
 
 
 @lowers("DequantizeLinear", since=10)
@@ -204,7 +250,7 @@ def _elementwise(node: Node, target: Target, kernel: object, quantized: str, con
     scales = scales_of(node, scale)
     if isinstance(scales, Refusal):
         return scales
-    rows, cols = choose_tile(scales.rows, scales.cols, max(node.x.itemsize, node.y.itemsize), False, target)
+    rows, cols = _tile(scales, max(node.x.itemsize, node.y.itemsize), target)
     return (
         launch(
             kernel,
@@ -221,11 +267,20 @@ def _elementwise(node: Node, target: Target, kernel: object, quantized: str, con
             block=scales.block,
             steps=scales.steps,
             NIBBLE=quantized if quantized in NIBBLES else "",
+            SPREAD=scales.spread,
             ROWS=rows,
             COLS=cols,
+            WIDE=is_wide(node.x.size),
             **constants,
         ),
     )
+
+
+def _tile(scales: Scales, itemsize: int, target: Target) -> tuple[int, int]:
+    """Rows and columns per program; 16 elements a thread where there is but one long row."""
+    if scales.rows == 1 and scales.cols >= 4096 * target.sm_count and not target.interpreted:
+        return 1, 2048
+    return choose_tile(scales.rows, scales.cols, itemsize, False, target)
 
 
 def _as_bytes(buffer: Buffer) -> Buffer:
@@ -264,6 +319,7 @@ def dynamic_quantize(node: Node, target: Target, x: Buffer, y: Buffer, scale: Bu
         zero_ptr=zero,
         n=x.size,
         n_parts=parts,
+        FUSED=not target.interpreted,
         PARTS=power_of_two(parts),
         BLOCK=block,
     )

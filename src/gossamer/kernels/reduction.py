@@ -17,6 +17,7 @@ import triton.language as tl
 from gossamer.kernels.elementwise_math import divide, square_root
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import launch
+from gossamer.kernels.logsumexp import logsumexp_kernel
 from gossamer.kernels.reduction_geometry import (
     Geometry,
     Tile,
@@ -28,8 +29,8 @@ from gossamer.kernels.reduction_geometry import (
     runs_of,
     splits_for,
     step_offsets,
-    tile_for,
-    warps_for,
+    streaming_tile,
+    streaming_warps,
 )
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
@@ -77,6 +78,22 @@ def combined(a, b, COMBINE: tl.constexpr):
 
 
 @triton.jit
+def ordered(x, COMBINE: tl.constexpr):
+    """Integers in the order of the floats x; NaN is the greatest, or the least where COMBINE is `min`."""
+    SIGN: tl.constexpr = x.dtype.primitive_bitwidth - 1
+    bits = x.to(tl.int64 if SIGN == 63 else tl.int32, bitcast=True)
+    key = bits ^ ((bits >> SIGN) & (2**SIGN - 1))
+    return tl.where(x == x, key, 2**SIGN - 1 if COMBINE == "max" else -(2**SIGN))  # noqa: PLR0124
+
+
+@triton.jit
+def from_ordered(key, FLOAT: tl.constexpr):
+    """The float of a key of `ordered`."""
+    SIGN: tl.constexpr = FLOAT.primitive_bitwidth - 1
+    return (key ^ ((key >> SIGN) & (2**SIGN - 1))).to(FLOAT, bitcast=True)
+
+
+@triton.jit
 def combined_steps(tile, COMBINE: tl.constexpr):
     """The reduction of a tile along axis 1, which keeps extent 1."""
     if COMBINE == "sum":
@@ -85,13 +102,10 @@ def combined_steps(tile, COMBINE: tl.constexpr):
         last = tl.arange(0, tile.shape[1])[None, :, None] == tile.shape[1] - 1
         return tl.sum(tl.where(last, tl.cumprod(tile, axis=1), 0), axis=1, keep_dims=True)
     elif tile.dtype.is_floating():
-        # The hardware's reduction drops NaN; whether there was one is found apart.
-        number = tile == tile  # noqa: PLR0124
-        if COMBINE == "max":
-            extreme = tl.max(tl.where(number, tile, float("-inf")), axis=1, keep_dims=True)
-        else:
-            extreme = tl.min(tl.where(number, tile, float("inf")), axis=1, keep_dims=True)
-        return tl.where(tl.min(number.to(tl.int32), axis=1, keep_dims=True) == 0, float("nan"), extreme)
+        # The hardware's maximum of floats drops NaN; that of integers which are in the same order does not.
+        key = ordered(tile, COMBINE)
+        extreme = tl.max(key, axis=1, keep_dims=True) if COMBINE == "max" else tl.min(key, axis=1, keep_dims=True)
+        return from_ordered(extreme, tile.dtype)
     elif COMBINE == "max":
         return tl.max(tile, axis=1, keep_dims=True)
     else:
@@ -112,19 +126,11 @@ def finished(x, count, FINISH: tl.constexpr, P: tl.constexpr):
 
 
 @triton.jit
-def online_logsumexp(most, total, x):
-    """(max, sum of exp(x - max)) with x taken in: one exponential, and infinities never meet."""
-    distance = tl.where(x == most, 0.0, x - most)
-    decay = tl.exp(-tl.abs(distance))
-    return tl.maximum(most, x), tl.where(distance > 0, total * decay + 1, total + decay)
-
-
-@triton.jit
 def reduce_kernel(
     x_ptr, y_ptr, n_rows, kept1, reduced1, n_inner, n_steps, count, chunk,
     MAP: tl.constexpr, COMBINE: tl.constexpr, FINISH: tl.constexpr, P: tl.constexpr,
     IDENTITY: tl.constexpr, TYPE: tl.constexpr, NESTED: tl.constexpr, WIDE: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr, BLOCK_STEPS: tl.constexpr, BLOCK_INNER: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_STEPS: tl.constexpr, BLOCK_INNER: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """y[part, row, k] = finish(combine over the part's steps of map(x[row, step, k]))."""
     inner_blocks = tl.cdiv(n_inner, BLOCK_INNER)
@@ -133,26 +139,15 @@ def reduce_kernel(
     part = tl.program_id(1)
     base_ptr = x_ptr + row_offsets(row, kept1, reduced1, n_inner, n_steps, NESTED) + k
     live = (row < n_rows) & (k < n_inner)
-    origin = as_type(tl.zeros((BLOCK_ROWS, BLOCK_STEPS, BLOCK_INNER), tl.int32), TYPE)
-    neutral = tl.full((BLOCK_ROWS, BLOCK_STEPS, BLOCK_INNER), IDENTITY, origin.dtype)
-    result, total = neutral, origin
+    result = tl.full((BLOCK_ROWS, BLOCK_STEPS, BLOCK_INNER), IDENTITY, as_type(tl.zeros((1,), tl.int32), TYPE).dtype)
     begin, end = part_bounds(part, chunk, n_steps, WIDE)
-    for start in range(begin, end, BLOCK_STEPS):
-        step = (start + tl.arange(0, BLOCK_STEPS))[None, :, None]
-        mask = live & (step < end)
-        x = tl.load(base_ptr + step_offsets(step, kept1, reduced1, n_inner, NESTED, WIDE), mask, other=0)
-        if COMBINE == "logsumexp":
-            x = tl.where(mask, as_type(x, TYPE), float("-inf"))
-            result, total = online_logsumexp(result, total, x)
-        else:
-            x = tl.where(mask, mapped(as_type(x, TYPE), MAP, P), neutral)
-            result = combined(result, x, COMBINE)
-    if COMBINE == "logsumexp":
-        most = tl.max(result, axis=1, keep_dims=True)
-        total *= tl.exp(tl.where(result == most, 0.0, result - most))
-        y = most + tl.log(tl.sum(total, axis=1, keep_dims=True))
-    else:
-        y = finished(combined_steps(result, COMBINE), count, FINISH, P)
+    for start in range(begin, end, UNROLL * BLOCK_STEPS):
+        for i in tl.static_range(UNROLL):
+            step = (start + i * BLOCK_STEPS + tl.arange(0, BLOCK_STEPS))[None, :, None]
+            x_ptrs = base_ptr + step_offsets(step, kept1, reduced1, n_inner, NESTED, WIDE)
+            x = tl.load(x_ptrs, live & (step < end), other=IDENTITY)
+            result = combined(result, mapped(as_type(x, TYPE), MAP, P), COMBINE)
+    y = finished(combined_steps(result, COMBINE), count, FINISH, P)
     y_ptr += part.to(tl.int64) * n_rows * n_inner
     tl.store(y_ptr + row * n_inner + k, y.to(y_ptr.dtype.element_ty), live)
 
@@ -191,8 +186,8 @@ class Recipe:
 
     def identity(self, dtype: str) -> int | float:
         """What combining leaves unchanged; ONNX's result where nothing is reduced."""
-        if self.combine == "logsumexp":  # finite, so that minus infinity less the maximum is no NaN
-            return float(np.finfo(self.accumulator(dtype)).min)
+        if self.combine == "logsumexp":
+            return -math.inf
         if self.combine in ("sum", "prod"):
             return int(self.combine == "prod")
         sign = 1 if self.combine == "min" else -1
@@ -250,15 +245,16 @@ def _passes(
     target: Target,
 ) -> tuple[Launch, ...]:
     """One launch, or two with a workspace between where the rows are few and long."""
-    tile = tile_for(geometry, x.itemsize, target)
+    tile = streaming_tile(geometry, x.itemsize, target)
     splits = splits_for(geometry, tile, target)
     if splits == 1:
-        return (_pass(x, y, geometry, tile, 1, recipe, count, identity, target),)
+        return (_pass(x, y, geometry, tile, 1, recipe, count, identity),)
     partial = node.temporary((splits, geometry.outputs), recipe.accumulator(x.dtype))
     rest = Geometry(1, 1, 1, splits, geometry.outputs)
+    rest_tile = streaming_tile(rest, partial.itemsize, target)
     return (
-        _pass(x, partial, geometry, tile, splits, recipe.partial, count, identity, target),
-        _pass(partial, y, rest, tile_for(rest, partial.itemsize, target), 1, recipe.rest, count, identity, target),
+        _pass(x, partial, geometry, tile, splits, recipe.partial, count, identity),
+        _pass(partial, y, rest, rest_tile, 1, recipe.rest, count, identity),
     )
 
 
@@ -271,26 +267,33 @@ def _pass(
     recipe: Recipe,
     count: int,
     identity: int | float,
-    target: Target,
 ) -> Launch:
-    blocks = cdiv(geometry.steps, tile.steps)
+    taken = tile.steps * tile.unroll
+    grid = (tile.programs(geometry), splits)
+    shared = {
+        "x_ptr": x,
+        "y_ptr": y,
+        "chunk": cdiv(cdiv(geometry.steps, taken), splits) * taken,
+        "TYPE": recipe.accumulator(x.dtype),
+        "UNROLL": tile.unroll,
+        **geometry.arguments(),
+        **tile.constants(),
+    }
+    if recipe.combine == "logsumexp":
+        lowest = float(np.finfo(recipe.accumulator(x.dtype)).min)
+        return launch(logsumexp_kernel, grid, writes=y, num_warps=streaming_warps(tile), LOWEST=lowest, **shared)
     return launch(
         reduce_kernel,
-        (tile.programs(geometry), splits),
+        grid,
         writes=y,
-        num_warps=warps_for(tile.elements, tile.programs(geometry) * splits, target),
-        x_ptr=x,
-        y_ptr=y,
+        num_warps=streaming_warps(tile),
         count=count,
-        chunk=cdiv(blocks, splits) * tile.steps,
         MAP=recipe.map,
         COMBINE=recipe.combine,
         FINISH=recipe.finish,
         P=recipe.p,
         IDENTITY=identity,
-        TYPE=recipe.accumulator(x.dtype),
-        **geometry.arguments(),
-        **tile.constants(),
+        **shared,
     )
 
 

@@ -89,11 +89,15 @@ def geometry_of(runs: list[int]) -> Geometry | None:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What one program takes at a time: BLOCK_ROWS × BLOCK_STEPS × BLOCK_INNER elements, powers of two."""
+    """What one program takes at a time: BLOCK_ROWS × BLOCK_STEPS × BLOCK_INNER elements, powers of two.
+
+    unroll: how many tiles, one after another along the steps, are loaded before the first is used.
+    """
 
     rows: int
     steps: int
     inner: int
+    unroll: int = 1
 
     @property
     def elements(self) -> int:
@@ -132,6 +136,49 @@ def tile_for(
     return tile
 
 
+THREADS = 128
+"""Threads of a program that streams. With 16 bytes each, four tiles at a time, eight programs fill a multiprocessor."""
+STREAMS = 8
+"""Such programs per multiprocessor."""
+
+
+def streaming_tile(geometry: Geometry, itemsize: int, target: Target) -> Tile:
+    """The tile of a program that reads its rows once and keeps one result per lane.
+
+    A thread loads 16 bytes at a time, or single elements where rows have no such alignment. Lanes run along 256
+    contiguous bytes first. What threads are left go to steps as far as there are `unroll` tiles of them, then to rows:
+    results are then combined in few rounds between lanes. Without steps to split, programs narrow to fill the machine.
+    """
+    if target.interpreted:
+        return tile_for(geometry, itemsize, target)
+    contiguous = geometry.steps if geometry.inner == 1 else geometry.inner
+    vector = 16 // itemsize if contiguous * itemsize % 16 == 0 else 1
+    lanes, unroll = THREADS * (vector if vector > 1 else 4), 4 if vector > 1 else 8
+    all_rows, all_steps = power_of_two(geometry.rows), power_of_two(geometry.steps)
+
+    def of_width(inner: int) -> Tile:
+        most = lanes // inner
+        steps = min(all_steps, most) if inner > 1 else min(max(all_steps // unroll, 8), all_steps, most)
+        in_flight = min(unroll, cdiv(all_steps, steps))
+        rows = max(1, min(all_rows, lanes // (steps * inner) * (unroll // in_flight)))
+        return Tile(rows, steps, inner, in_flight)
+
+    tile = of_width(min(power_of_two(geometry.inner), 256 // itemsize, lanes))
+    while tile.programs(geometry) < STREAMS * target.sm_count // 2 and geometry.steps < 8 * tile.steps * tile.unroll:
+        if tile.rows > 1 and tile.elements > 32:
+            tile = Tile(tile.rows // 2, tile.steps, tile.inner, tile.unroll)
+        elif tile.inner * itemsize > 32:
+            tile = of_width(tile.inner // 2)
+        else:
+            break
+    return tile
+
+
+def streaming_warps(tile: Tile) -> int:
+    """Warps for a `streaming_tile`, no more than have four elements for each thread."""
+    return max(1, min(THREADS // 32, tile.elements // 128))
+
+
 RESIDENT = 16384
 """Elements a program keeps in registers: 32 fp32 values for each of 512 threads."""
 
@@ -159,11 +206,11 @@ def warps_for(elements: int, programs: int, target: Target, *, most: int = 8) ->
 
 def splits_for(geometry: Geometry, tile: Tile, target: Target) -> int:
     """Into how many parts to cut the steps so that few rows fill the machine; 1 where a second pass costs more."""
-    blocks = cdiv(geometry.steps, tile.steps)
+    blocks = cdiv(geometry.steps, tile.steps * tile.unroll)
     programs = tile.programs(geometry)
     if blocks < 8 or programs == 0:
         return 1
-    return max(1, min(blocks // 2, 2 * target.sm_count // programs, 1024))
+    return max(1, min(blocks // 2, STREAMS * target.sm_count // programs, 1024))
 
 
 def float_accumulator(dtype: str) -> str:

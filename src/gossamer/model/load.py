@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from gossamer.errors import GossamerError, InvalidGraph, InvalidProtobuf, NoSuchFile, UnsupportedModel, UnsupportedNode
 from gossamer.model import checks
+from gossamer.model.custom_nodes import is_custom
 from gossamer.model.edit import nodes_in
 from gossamer.model.passes import run_passes
 from gossamer.model.passes.inline_functions import inline_functions
@@ -167,7 +168,7 @@ def _forget_negative_dimensions(model: ir.Model) -> None:
 def _drop_claimed_shapes(model: ir.Model) -> None:
     """Inputs and outputs of the model keep theirs, and so do outputs of operators unknown to shape inference."""
     for node in nodes_in(model.graph):
-        for value in node.outputs if node.domain == "" else ():
+        for value in node.outputs if node.domain == "" or is_custom(node) else ():
             if value.shape is not None and not (value.graph is model.graph and value.is_graph_output()):
                 value.shape = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from gossamer.model.edit import dtype_name, static_shape
-from gossamer.program import Buffer, Origin
+from gossamer.program import Buffer, Call, Origin
 
 CHANNELS_LAST = "gossamer.nhwc"
 """The domain of ONNX operators whose activations are N, spatial…, C, not N, C, spatial…; weights are unchanged."""
@@ -189,6 +189,11 @@ class Node:
             return default
         return _attribute_value(attribute)
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """All attributes that are set, as `attribute` gives them."""
+        return attributes_of(self._node)
+
     def constant(self, index: int) -> np.ndarray | None:
         """The value of input `index` where it is known before running, else None."""
         value = self._node.inputs[index] if index < len(self._node.inputs) else None
@@ -215,6 +220,12 @@ class Node:
     def is_constant(self, buffer: Buffer) -> bool:
         return buffer.name in self._scope.weights
 
+    def memory_of(self, calls: Iterable[Call]) -> tuple[dict[str, Buffer], dict[str, str]]:
+        """The buffers that calls made for this node use, by name, and which of them are constants, with their keys."""
+        used = dict.fromkeys(name for call in calls for name in (*call.reads, *call.writes))
+        weights = {name: self._scope.weights[name] for name in used if name in self._scope.weights}
+        return {name: self._scope.buffers[name] for name in used}, weights
+
     def temporary(self, shape: Sequence[int], dtype: str) -> Buffer:
         """Scratch memory that lives from the first of this node's calls that names it to the last."""
         self._counter += 1
@@ -223,9 +234,16 @@ class Node:
         return buffer
 
 
+def attributes_of(node: ir.Node) -> dict[str, Any]:
+    """A node's attributes by name, as Python values."""
+    return {name: _attribute_value(attribute) for name, attribute in node.attributes.items()}
+
+
 def _attribute_value(attribute: ir.Attr) -> Any:
     if attribute.type in (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS):
         return tuple(attribute.value)
+    if attribute.type == ir.AttributeType.TENSORS:
+        return tuple(tensor.numpy() for tensor in attribute.as_tensors())
     if attribute.type == ir.AttributeType.TENSOR:
         return attribute.as_tensor().numpy()
     return attribute.value

@@ -120,6 +120,43 @@ class CudnnCall:
 
 
 @dataclass(frozen=True, slots=True)
+class TensorValue:
+    """A small tensor as data. content: its elements, dense and row-major."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    content: bytes
+
+
+AttributeValue: TypeAlias = "int | float | str | TensorValue | tuple[AttributeValue, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class PythonCall:
+    """A node of an operator that a user registered as a Python function, by `gossamer.custom_op(domain, op_type)`.
+
+    attributes: the node's, by name. inputs, outputs: buffer names in the node's order, None for an omitted one. cudnn:
+    whether the session lets it use cuDNN.
+    """
+
+    domain: str
+    op_type: str
+    attributes: tuple[tuple[str, AttributeValue], ...]
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+    cudnn: bool = False
+    origin: Origin = Origin()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(name for name in self.inputs if name is not None)
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        return tuple(name for name in self.outputs if name is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class Unavailable:
     """A node that has to run through cuDNN, which cannot be used: running it raises CudnnUnavailable.
 
@@ -192,7 +229,7 @@ class View:
         return (self.out,)
 
 
-Call: TypeAlias = Launch | CudnnCall | HostCall | Copy | Fill | View | Unavailable
+Call: TypeAlias = Launch | CudnnCall | HostCall | PythonCall | Copy | Fill | View | Unavailable
 
 
 @dataclass(frozen=True, slots=True)

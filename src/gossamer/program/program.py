@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gossamer.program.buffers import Buffer
 from gossamer.program.calls import (
     Argument,
+    AttributeValue,
     Call,
     Copy,
     CudnnCall,
@@ -16,7 +17,9 @@ from gossamer.program.calls import (
     Kernel,
     Launch,
     Pointer,
+    PythonCall,
     TensorMap,
+    TensorValue,
     Unavailable,
     View,
 )
@@ -86,6 +89,10 @@ class Program:
                 what = f"nothing: {call.op} requires cuDNN, but {call.reason}"
             case HostCall():
                 what = f"host({', '.join(call.reads)})  {len(call.model)} bytes of model"
+            case PythonCall():
+                values = (f"{name}={_attribute(value)}" for name, value in call.attributes)
+                operands = ", ".join((*(name or "None" for name in call.inputs), *values))
+                what = f"python {call.domain}.{call.op_type}({operands})"
             case Copy():
                 what = f"copy({call.source}+{call.source_offset}, {call.nbytes}) at {call.out_offset}"
             case Fill():
@@ -98,6 +105,16 @@ class Program:
     def _where(self, name: str) -> str:
         place = self.locations.get(name)
         return f" @{place.offset}" if isinstance(place, Arena) else ""
+
+
+def _attribute(value: AttributeValue) -> str:
+    match value:
+        case tuple():
+            return f"[{', '.join(map(_attribute, value))}]"
+        case TensorValue():
+            return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+        case _:
+            return repr(value)
 
 
 def _argument(argument: Argument) -> str:

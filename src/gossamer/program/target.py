@@ -14,7 +14,9 @@ class Target:
     arch: compute capability, major × 10 + minor. sm_count: multiprocessors. shared_bytes: shared memory a block may
     opt in to. interpreted: launches run in Triton's interpreter, where few large tiles are fast and occupancy means
     nothing. use_tf32: fp32 matrix products may round their operands to TF32. deterministic: no kernel whose result
-    depends on the order of atomic operations.
+    depends on the order of atomic operations. device: the ordinal of the GPU of this machine that it stands for, None
+    where it stands for one that is not here. properties: what cuDNN is to know of such a one, as JSON; by default that
+    of the architecture's representative (`gossamer.cudnn.DeviceProperties`).
     """
 
     name: str
@@ -24,6 +26,8 @@ class Target:
     interpreted: bool = False
     use_tf32: bool = True
     deterministic: bool = False
+    device: int | None = None
+    properties: str = ""
 
     @staticmethod
     def named(name: str) -> Target:

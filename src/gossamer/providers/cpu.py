@@ -8,6 +8,7 @@ from functools import cache
 
 import onnx_ir as ir
 
+from gossamer.model.custom_nodes import custom_nodes_of
 from gossamer.model.edit import subgraphs_of
 from gossamer.model.node import FUSED
 from gossamer.program import Call, HostCall, Origin, Refusal
@@ -22,11 +23,25 @@ def accepts(node: ir.Node) -> tuple[Call, ...] | Refusal:
     """No calls yet, since nodes are packed in groups by `pack`, or why onnxruntime will not run the node."""
     if node.domain.startswith(FUSED):  # the channels-last domain, too
         return Refusal(f"{node.domain}.{node.op_type} is Gossamer's own operator")
+    custom = refuse_custom(node)
+    if custom is not None:
+        return custom
     if node.domain not in DOMAINS:
         return Refusal(f"onnxruntime has no operators of domain {node.domain}")
     if not _has_onnxruntime():
         return Refusal("onnxruntime is not installed (pip install 'gossamer[cpu]')")
     return ()
+
+
+def refuse_custom(node: ir.Node) -> Refusal | None:
+    """Why onnxruntime cannot run a node that is of a custom operator, or has one inside; None for others."""
+    custom = next(custom_nodes_of(node), None)
+    if custom is None:
+        return None
+    name = f"{custom.domain}.{custom.op_type}"
+    if custom is node:
+        return Refusal(f"the custom operator {name} runs on the CUDA provider only")
+    return Refusal(f"the custom operator {name} runs on the CUDA provider only, and is inside this {node.op_type}")
 
 
 @cache

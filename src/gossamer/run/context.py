@@ -19,6 +19,7 @@ from gossamer.program import (
     Kernel,
     Launch,
     Program,
+    PythonCall,
     Unavailable,
     View,
     Weight,
@@ -29,6 +30,7 @@ from gossamer.run.cudnn import CudnnStep, CudnnSteps
 from gossamer.run.device_tensor import DeviceTensor, Tensor
 from gossamer.run.host import HostRunner
 from gossamer.run.launching import LoadedKernel, PreparedLaunch
+from gossamer.run.python_calls import PythonStep
 
 Step: TypeAlias = PreparedLaunch | CudnnStep | Copy | Fill
 """What a stream does without the host's help."""
@@ -54,8 +56,13 @@ class Segment:
     was captured."""
 
     steps: list[Step]
-    end: HostCall | Unavailable | None = None
+    end: HostCall | PythonStep | Unavailable | None = None
     graph: Any = None
+
+    @property
+    def on_stream(self) -> list[Step | PythonStep]:
+        """What puts work on the stream, in order."""
+        return [*self.steps, *([self.end] if isinstance(self.end, PythonStep) else [])]
 
     def may_be_captured(self, runs: int) -> bool:
         """cuDNN loads kernels and makes workspaces while it runs for the first time, which no capture allows."""
@@ -151,8 +158,8 @@ class ExecutionContext:
         segments = [Segment([])]
         scratch = self._scratch_for(program)
         for call in program.calls:
-            if isinstance(call, HostCall | Unavailable):
-                segments[-1].end = call
+            if isinstance(call, HostCall | PythonCall | Unavailable):
+                segments[-1].end = self._python_step(program, call) if isinstance(call, PythonCall) else call
                 segments.append(Segment([]))
             elif not isinstance(call, View):
                 segments[-1].steps.append(self._step(program, call, scratch))
@@ -165,9 +172,21 @@ class ExecutionContext:
         if isinstance(call, Launch):
             return PreparedLaunch(call, self.shared.kernel(call.kernel), address_of, scratch)
         if isinstance(call, CudnnCall):
-            self.cudnn = self.cudnn or CudnnSteps(self.shared.device.ordinal, self.shared.ledger)
-            return self.cudnn.prepare(call, address_of)
+            return self._cudnn_steps().prepare(call, address_of)
         return call
+
+    def _python_step(self, program: Program, call: PythonCall) -> PythonStep:
+        def tensor(name: str) -> DeviceTensor:
+            buffer = program.buffers[name]
+            address, device_id = self.address(program, name), self.shared.device.ordinal
+            return DeviceTensor(address, dtype_of(buffer.dtype), buffer.shape, device_id)
+
+        return PythonStep(call, tensor, lambda stream: self._cudnn_steps().lend(stream), self.shared.device.ordinal)
+
+    def _cudnn_steps(self) -> CudnnSteps:
+        if self.cudnn is None:
+            self.cudnn = CudnnSteps(self.shared.device.ordinal, self.shared.ledger)
+        return self.cudnn
 
     def _scratch_for(self, program: Program) -> int:
         """Triton's global scratch, big enough for every launch: launches on one stream never overlap."""
@@ -214,18 +233,29 @@ class ExecutionContext:
                 driver.call("cuGraphLaunch", segment.graph, stream, doing="launching a CUDA graph")
             else:
                 self._enqueue(prepared.program, segment, stream)
-            match segment.end:
-                case HostCall() as call:
-                    self._run_on_host(prepared.program, call, stream)
-                case Unavailable() as call:
+            if segment.end is not None:
+                self._end(prepared.program, segment.end, stream)
+
+    def _end(self, program: Program, call: HostCall | PythonStep | Unavailable, stream: Any) -> None:
+        """What the host does. Where that fails, what was enqueued before still uses this context."""
+        try:
+            match call:
+                case HostCall():
+                    self._run_on_host(program, call, stream)
+                case PythonStep():
+                    call.enqueue(stream)
+                case Unavailable():
                     raise CudnnUnavailable(call.op, call.origin.name, call.reason, call.tried)
+        except Exception:
+            self.leave_pending(stream)
+            raise
 
     def _enqueue(self, program: Program, segment: Segment, stream: Any) -> None:
         for step in segment.steps:
             self.enqueue_step(program, step, stream)
 
-    def enqueue_step(self, program: Program, step: Step, stream: Any) -> None:
-        if isinstance(step, PreparedLaunch | CudnnStep):
+    def enqueue_step(self, program: Program, step: Step | PythonStep, stream: Any) -> None:
+        if isinstance(step, PreparedLaunch | CudnnStep | PythonStep):
             step.enqueue(stream)
             return
         target = self.address(program, step.out)

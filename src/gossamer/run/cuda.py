@@ -12,13 +12,14 @@ import numpy as np
 
 from gossamer import settings
 from gossamer.errors import InvalidArgument
-from gossamer.program import Call, Copy, Fill, Host, Kernel, Program, Target, dtype_of
+from gossamer.program import Buffer, Call, Copy, Fill, Host, Kernel, Program, Target, dtype_of
 from gossamer.program.cubin import Cubin
 from gossamer.run import driver
 from gossamer.run.context import ExecutionContext, Prepared, Step
 from gossamer.run.device_tensor import DeviceTensor, Tensor, check_bound, owned_tensor
 from gossamer.run.host import HostRunner
 from gossamer.run.launching import LoadedKernel, load_kernel
+from gossamer.run.python_calls import PythonStep
 
 Compile: TypeAlias = Callable[[Iterable[Kernel], Target], Mapping[Kernel, Cubin]]
 """Machine code for kernels: `build.compilation.compile_kernels`, or a lookup in a compiled file."""
@@ -213,15 +214,53 @@ class CudaExecutor:
             prepared = context.prepare(program)
             context.upload(program, feeds, context.stream)
             context.execute(prepared, context.stream, graphs=False)
-            steps = [step for segment in prepared.segments for step in segment.steps]
+            steps = [step for segment in prepared.segments for step in segment.on_stream]
 
-            def seconds_of(step: Step) -> float:
+            def seconds_of(step: Step | PythonStep) -> float:
                 return _timed(lambda: context.enqueue_step(program, step, context.stream), context.stream)
 
             rounds = [[seconds_of(step) for step in steps] for _ in range(repeats)]
             medians = map(statistics.median, zip(*rounds, strict=True))
             calls = (step if isinstance(step, Copy | Fill) else step.call for step in steps)
             return list(zip(calls, medians, strict=True))
+
+    def seconds_of(self, program: Program, repeats: int = 5) -> float:
+        """Median seconds of a run on the device, replayed as a CUDA graph, with random inputs. Of what was loaded for
+        it only kernels stay."""
+        with self._lock:
+            fresh = set(program.weights) - self._weights.keys()
+        try:
+            self.load(program)
+            with self.device.active(), self._contexts.taken(None, reserve=False) as context:
+                return self._seconds_in(context, program, repeats)
+        finally:
+            self.drop(program)
+            self._free_weights(fresh)
+
+    @staticmethod
+    def _seconds_in(context: ExecutionContext, program: Program, repeats: int) -> float:
+        prepared, stream = context.prepare(program), context.stream
+        context.upload(program, {name: _noise(program.buffers[name]) for name in program.inputs}, stream)
+        for graphs in (False, True):  # what is loaded at first use is no part of a graph, nor is capturing of a time
+            context.execute(prepared, stream, graphs=graphs)
+        times = [_timed(lambda: context.execute(prepared, stream, graphs=True), stream) for _ in range(repeats)]
+        return statistics.median(times)
+
+    def _free_weights(self, keys: Iterable[str]) -> None:
+        """Those of them that no loaded Program uses."""
+        with self._lock, self.device.active():
+            kept = {key for program in self._loaded.values() for key in program.weights}
+            for memory in filter(None, (self._weights.pop(key, None) for key in set(keys) - kept)):
+                memory.close()
+
+
+def _noise(buffer: Buffer) -> np.ndarray:
+    """What fills a buffer for measuring: normally distributed, over and over again where it is large; zeros of what is
+    no float."""
+    dtype = dtype_of(buffer.dtype)
+    floats = buffer.dtype.startswith(("float", "bfloat"))
+    block = np.random.default_rng(0).standard_normal(min(buffer.size, 1 << 20)) if floats else np.zeros(1)
+    return np.resize(block.astype(dtype), buffer.shape)
 
 
 def target_of_device(device_id: int = 0, use_tf32: bool = True) -> Target:

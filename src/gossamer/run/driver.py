@@ -127,6 +127,7 @@ class Device:
             self.attribute("MULTIPROCESSOR_COUNT"),
             self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
             use_tf32=use_tf32,
+            device=self.ordinal,
         )
 
     def memory(self) -> tuple[int, int]:

@@ -35,6 +35,7 @@ from gossamer.program import (
     Launch,
     Pointer,
     Program,
+    PythonCall,
     TensorMap,
     Unavailable,
     View,
@@ -43,6 +44,7 @@ from gossamer.program import (
 )
 from gossamer.program.calls import TypeName
 from gossamer.run.host import HostRunner
+from gossamer.run.python_calls import run_on_host
 from gossamer.run.spans import Spans
 
 _interpreter = threading.Lock()  # Triton's interpreter keeps grid and builder in globals
@@ -103,6 +105,8 @@ class InterpreterExecutor:
                 arrays = {name: memory.array(name) for name in call.reads}
                 for name, array in self._host.run(call, arrays).items():
                     memory.store(name, array)
+            case PythonCall():
+                run_on_host(call, memory.array)
             case Copy():
                 source = memory.bytes_of(call.source)[call.source_offset :][: call.nbytes]
                 memory.bytes_of(call.out)[call.out_offset :][: call.nbytes] = source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gossamer.program import Call, CudnnCall, HostCall, Launch, Program
+from gossamer.program import Call, CudnnCall, HostCall, Launch, Program, PythonCall
 
 
 def profile_text(program: Program, timings: Iterable[tuple[Call, float]]) -> str:
@@ -35,4 +35,6 @@ def _what(call: Call) -> str:
         return f"{call.kernel.function}[{'×'.join(map(str, call.grid))}]"
     if isinstance(call, CudnnCall):
         return f"cudnn.{call.routine}"
+    if isinstance(call, PythonCall):
+        return f"python {call.op_type}"
     return "host" if isinstance(call, HostCall) else type(call).__name__.lower()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -13,14 +12,19 @@ from conftest import missing
 
 
 @pytest.fixture(scope="session")
-def fakes(tmp_path_factory: pytest.TempPathFactory) -> fake_cudnn.Library:
+def linux() -> None:
+    """For tests that speak of Linux's files and signals; test_windows.py has the others."""
     if sys.platform != "linux":
-        missing("Linux, whose shared libraries the fakes are")
-    if shutil.which("cc") is None:
+        missing("Linux")
+
+
+@pytest.fixture(scope="session")
+def fakes(linux: None, tmp_path_factory: pytest.TempPathFactory) -> fake_cudnn.Library:
+    if fake_cudnn.TOOLCHAINS["linux"].compiler() is None:
         missing("a C compiler (cc), for fake libraries")
     return fake_cudnn.Library(tmp_path_factory.mktemp("fakes"))
 
 
 @pytest.fixture
-def python(tmp_path: Path) -> fake_cudnn.Python:
+def python(linux: None, tmp_path: Path) -> fake_cudnn.Python:
     return fake_cudnn.Python.create(tmp_path / "python")

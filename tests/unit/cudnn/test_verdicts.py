@@ -16,7 +16,7 @@ from fake_cudnn import Fake, Python
 from gossamer.cudnn import verdicts
 from gossamer.cudnn.search import Candidate, Step
 from gossamer.cudnn.symbols import FUNCTIONS
-from gossamer.cudnn.verdicts import FULL, JIT, Verdict, judge
+from gossamer.cudnn.verdicts import FULL, JIT, Verdict, judge, part_file
 
 LOAD = """
     import json
@@ -205,7 +205,10 @@ def test_functions_newer_than_the_library_are_not_required() -> None:
         ({"version": 100000}, f"{UMBRELLA} is cuDNN 10.0.0, and Gossamer needs cuDNN 9"),
         ({"version": 0}, f"{UMBRELLA} is no cuDNN: it lacks cudnnGetVersion"),
         ({"unexported": ["cudnnCreate"]}, f"{UMBRELLA} (cuDNN 9.28.1) lacks cudnnCreate"),
-        ({"version": 0, "parts": []}, "is half-installed: libcudnn_graph.so.9, libcudnn_engines_runtime_compiled.so.9"),
+        (
+            {"version": 0, "parts": []},
+            f"is half-installed: {part_file('graph')}, {part_file('engines_runtime_compiled')} missing",
+        ),
         ({"checks": {"graph": 1002}}, "another version than its parts (9.28.1): cudnnGraphVersionCheck returned 1002"),
     ],
 )

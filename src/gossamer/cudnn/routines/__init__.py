@@ -11,15 +11,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from gossamer.cudnn.handles import Handle
 from gossamer.errors import NotFound
 
-__all__ = ["ROUTINES", "Routine", "open_routine"]
+__all__ = ["ROUTINES", "PackingRoutine", "Piece", "Routine", "open_routine"]
 
-ROUTINES: dict[str, str] = {}
+ROUTINES: dict[str, str] = {
+    "graph": "graph:GraphRoutine",
+    "batch_normalization": "batch_normalization:BatchNormalization",
+    "lrn": "lrn:LocalResponseNormalization",
+    "pooling": "pooling:Pooling",
+    "recurrent": "recurrent:Recurrent",
+}
 """Routine → the module of this package that has a class of it, `module:Class`."""
 
 
@@ -33,6 +40,29 @@ class Routine(Protocol):
 
     def close(self) -> None:
         """Free its descriptors; again does nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """`nbytes` bytes of a role's memory from `source` on, which are packed to `target`."""
+
+    role: str
+    source: int
+    target: int
+    nbytes: int
+
+
+@runtime_checkable
+class PackingRoutine(Routine, Protocol):
+    """A routine that reads some of its memory in an arrangement of cuDNN's own, in which whoever runs it puts it.
+
+    packed_bytes: memory that keeps its contents, 256-byte aligned, given as the role `packed`. pieces: what it is made
+    of. fixed: whether the pieces are constants, so that once is enough.
+    """
+
+    packed_bytes: int
+    pieces: tuple[Piece, ...]
+    fixed: bool
 
 
 def open_routine(routine: str, description: str, handle: Handle, plan: bytes = b"") -> Routine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from gossamer import custom_ops
 from gossamer.errors import InvalidGraph
 from gossamer.model.edit import defined_in
 
@@ -17,13 +18,16 @@ def inline_functions(model: ir.Model) -> bool:
     ```
 
     Calls inside functions and subgraphs too; attributes are put in place of their references; functions that nobody
-    calls are dropped. Branches of an `If` may use the same names side by side in ONNX; here they may not, so that
-    passes can move nodes out of subgraphs.
+    calls are dropped, and so are those in whose place there is a custom operator: calls of it stay, as its nodes.
+    Branches of an `If` may use the same names side by side in ONNX; here they may not, so that passes can move nodes
+    out of subgraphs.
 
     Raises InvalidGraph where functions call one another in a circle or need another opset than the model's.
     """
     changed = bool(model.functions)
-    if changed:
+    for key in [key for key in model.functions if custom_ops.find(*key[:2])]:
+        del model.functions[key]
+    if model.functions:
         try:
             InlinePass()(model)
         except (ValueError, ir.passes.PassError, ir.passes.InvariantError) as error:

@@ -7,6 +7,7 @@ from functools import lru_cache
 import onnx
 import onnx_ir as ir
 
+from gossamer.model.custom_nodes import is_custom
 from gossamer.model.edit import erase, subgraphs_of
 
 
@@ -22,7 +23,7 @@ def remove_unused(model: ir.Model) -> bool:
 
     In subgraphs too. Optional outputs (ONNX's own operators only) that nobody reads are dropped, so that lowerings see
     what is wanted; BatchNormalization's are kept, because before opset 14 their number chooses training. Omitted
-    trailing inputs are dropped. Inputs of the model are never removed.
+    trailing inputs are dropped, except those of custom operators. Inputs of the model are never removed.
     """
     changed = _sweep(model.graph, model.graph.opset_imports.get("", 1))
     for graph in model.graphs():
@@ -40,7 +41,7 @@ def _sweep(graph: ir.Graph, opset: int) -> bool:
             erase(node)
             changed = True
             continue
-        changed |= _trim(node, opset)
+        changed |= not is_custom(node) and _trim(node, opset)
         for subgraph in subgraphs_of(node):
             changed |= _sweep(subgraph, opset)
     return changed

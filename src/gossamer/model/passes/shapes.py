@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import onnx
 import onnx_ir as ir
 
 from gossamer.errors import InvalidArgument, InvalidGraph
-from gossamer.model.edit import may_have_subgraphs, static_shape
+from gossamer.model.custom_nodes import infer_outputs, inputs_are_known, is_custom
+from gossamer.model.edit import may_have_subgraphs, nodes_in, static_shape, subgraphs_of
 from gossamer.model.stand_in import Operand
 from gossamer.model.stand_ins import OPSET, reads_as_newer, stand_ins
 
@@ -29,7 +30,8 @@ def infer_shapes(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]] | 
     %y = Conv(%x, %w)      →      %y = Conv(%x, %w) : float32[1,64,112,112]
     ```
 
-    Inference sees the model as `model.stand_ins` writes it for it.
+    Inference sees the model as `model.stand_ins` writes it for it. What follows a custom operator is shown to it after
+    the operator's shape function was asked: n such operators in a row take n + 1 goes, each over the nodes in between.
 
     input_shapes: static shapes of inputs of the main graph by name; without them, symbols in the declared shapes stay
     symbols; what is given for an input that is no tensor does not count. What inference does not find stays as it is:
@@ -40,11 +42,25 @@ def infer_shapes(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]] | 
     changed = False
     for name, shape in (input_shapes or {}).items():
         changed |= _set_input(model, name, shape)
-    skeleton = _Skeleton(model)
+    waiting = set(filter(is_custom, model.graph))
+    while True:
+        skeleton = _Skeleton(model, waiting)
+        changed |= _infer(skeleton)
+        asked = list(filter(inputs_are_known, skeleton.reached))
+        for node in asked:
+            changed |= infer_outputs(node)
+        if not waiting:
+            return changed
+        # Where shapes are symbols no shape function is asked, so nothing is worth waiting for.
+        waiting = waiting.difference(skeleton.reached) if asked else set()
+
+
+def _infer(skeleton: _Skeleton) -> bool:
     try:
         inferred = onnx.shape_inference.infer_shapes(skeleton.proto, data_prop=True)
     except onnx.shape_inference.InferenceError as error:
         raise InvalidGraph(f"types and shapes cannot be inferred: {error}") from error
+    changed = False
     for info in _inferred(inferred.graph):
         value = skeleton.open.get(info.name)
         if value is not None:
@@ -79,11 +95,16 @@ def _fits(shape: tuple[int, ...], declared: ir.Shape) -> bool:
 class _Skeleton:
     """What shape inference needs of a model: no weights, and no node of which it has nothing to find.
 
-    Attributes: proto; open, the values by name that inference may find something about.
+    waiting: custom operators that wait for their inputs; neither they nor what depends on them is shown. Attributes:
+    proto; open, the values by name that inference may find something about; reached, those of `waiting` that no other
+    holds up.
     """
 
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, waiting: Collection[ir.Node]) -> None:
         self.open: dict[str, ir.Value] = {}
+        self.reached: list[ir.Node] = []
+        self._waiting = waiting
+        self._held_up: set[ir.Value] = set()
         self.proto = onnx.ModelProto(ir_version=onnx.IR_VERSION)
         self._opset = model.graph.opset_imports.get("", 1)
         imports = {**model.graph.opset_imports, "": max(self._opset, OPSET), _FUNCTIONS: 1}
@@ -100,7 +121,7 @@ class _Skeleton:
     def _add_body(self, graph: ir.Graph, proto: onnx.GraphProto) -> None:
         self._protos[graph] = proto
         for node in graph:
-            if _is_settled(node):
+            if self._holds_up(node) or _is_settled(node):
                 continue
             for value in node.inputs:
                 if value is not None and value not in self._declared:
@@ -112,6 +133,17 @@ class _Skeleton:
             if value not in self._declared:
                 self._add_known(value)
             proto.output.add(name=value.name)
+
+    def _holds_up(self, node: ir.Node) -> bool:
+        """Whether the node, or one that makes its inputs, waits."""
+        if not self._waiting:
+            return False
+        held_up, waits = not self._held_up.isdisjoint(_reads(node)), node in self._waiting
+        if held_up or waits:
+            self._held_up.update(node.outputs)
+        if waits and not held_up:
+            self.reached.append(node)
+        return held_up or waits
 
     def _add_known(self, value: ir.Value) -> None:
         """An initializer, or the output of a settled node: an input of the main graph, unless its content matters."""
@@ -177,6 +209,15 @@ def _name(value: Operand) -> str:
     return value if isinstance(value, str) else "" if value is None else value.name or ""
 
 
+def _reads(node: ir.Node) -> Iterator[ir.Value | None]:
+    """What a node reads, its subgraphs included, and what these read of their own."""
+    yield from node.inputs
+    for graph in subgraphs_of(node):
+        yield from graph.outputs
+        for inner in nodes_in(graph):
+            yield from inner.inputs
+
+
 def _is_settled(node: ir.Node) -> bool:
     """Whether inference has nothing to find about a node's outputs or from their contents, which may be shapes.
 
@@ -186,7 +227,7 @@ def _is_settled(node: ir.Node) -> bool:
         known = static_shape(value) is not None and value.dtype is not None and not value.is_graph_output()
         if value.name and (not known or _may_be_shape(value)):
             return False
-    return not may_have_subgraphs(node)
+    return not may_have_subgraphs(node) or (is_custom(node) and not subgraphs_of(node))
 
 
 def _may_be_shape(value: ir.Value) -> bool:

@@ -6,25 +6,26 @@ reason why cuDNN does not take the node, which then runs natively.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from typing import TypeAlias
 
+from gossamer import kernels
 from gossamer.cudnn import loader
 from gossamer.cudnn.loader import Library
 from gossamer.errors import Fail
 from gossamer.model.node import CHANNELS_LAST, FUSED, Node
 from gossamer.program import Call, Refusal, Target, Unavailable
 from gossamer.providers.cudnn.preference import prefers_cudnn
+from gossamer.providers.cudnn.tuning import NATIVE, Chosen, Tuner, Way, fastest
 
-FAMILIES: tuple[str, ...] = ()
+FAMILIES: tuple[str, ...] = ("attention", "convolution", "lrn", "normalization", "pooling", "recurrent")
 """The modules of this package that register lowerings."""
 
 Lowered: TypeAlias = "tuple[Call, ...] | Refusal"
 Lowering: TypeAlias = Callable[[Node, Target, Library], Lowered]
-
-_lowerings: dict[tuple[str, str], Lowering] = {}
 
 _BASES = {
     (FUSED, "FusedConv"): "Conv",
@@ -42,23 +43,46 @@ class Policy:
     """What one session wants of cuDNN.
 
     enabled: whether it may be used, and looked for. only: the operators that must run through it. attention: whether it
-    may do attention, too. search: how plans of convolutions are chosen.
+    may do attention, too. search: how plans of convolutions are chosen. tuner: the device on which they are measured,
+    if that is asked for and there is one.
     """
 
     enabled: bool = False
     only: tuple[str, ...] = ()
     attention: bool = False
     search: str = "HEURISTIC"
+    tuner: Tuner | None = None
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether convolutions are measured; where they cannot be, heuristics choose."""
+        return self.search == "EXHAUSTIVE" and self.tuner is not None
 
 
 NEVER = Policy()
 """Of sessions without a CUDA provider, and of tools that show what is native."""
 
 
+Choosing: TypeAlias = Callable[[Node, Target, Library, Policy], "tuple[Call, ...] | Refusal | Iterator[Way]"]
+"""A lowering that does as the session's policy says: where that is exhaustive, it gives the ways to be measured."""
+
+_lowerings: dict[tuple[str, str], Choosing] = {}
+
+
 def lowers(*op_types: str, domain: str = "") -> Callable[[Lowering], Lowering]:
     """Registers a lowering. Raises Fail for a second one of the same operator."""
 
     def register(lowering: Lowering) -> Lowering:
+        chooses(*op_types, domain=domain)(lambda node, target, library, _: lowering(node, target, library))
+        return lowering
+
+    return register
+
+
+def chooses(*op_types: str, domain: str = "") -> Callable[[Choosing], Choosing]:
+    """Registers a lowering that asks for the policy. Raises Fail for a second one of the same operator."""
+
+    def register(lowering: Choosing) -> Choosing:
         for op_type in op_types:
             if (domain, op_type) in _lowerings:
                 raise Fail(f"two cuDNN lowerings of {domain or 'ai.onnx'}.{op_type}")
@@ -73,8 +97,9 @@ def operator_of(domain: str, op_type: str) -> str:
     return _BASES.get((domain, op_type), op_type)
 
 
-def lower(node: Node, target: Target, policy: Policy) -> tuple[Call, ...] | Refusal | None:
-    """Calls; or why cuDNN does not take the node; or None where it is not asked.
+def lower(node: Node, target: Target, policy: Policy) -> tuple[Call, ...] | Refusal | Chosen | None:
+    """Calls, maybe native ones that were measured to be faster; or why cuDNN does not take the node; or None where it
+    is not asked.
 
     A node that must run through cuDNN gets an answer in any case: where cuDNN cannot be used or does not take it, the
     answer is a call that raises when it runs. (R5)
@@ -82,26 +107,49 @@ def lower(node: Node, target: Target, policy: Policy) -> tuple[Call, ...] | Refu
     op = operator_of(node.domain, node.op_type)
     lowering = _lowering_of(node, target)
     if op in policy.only:
-        return _lower_or_raise(node, target, op, lowering, loader.effective(policy.enabled))
+        return _lower_or_raise(node, target, op, lowering, policy)
     wanted = policy.enabled and prefers_cudnn(op, target, attention=policy.attention)
     if not wanted or isinstance(lowering, Refusal):
         return None
     library = loader.load()  # the first need: only now is cuDNN looked for
-    return lowering(node, target, library) if library.available else None
+    if not library.available:
+        return None
+    return _settled(node, target, policy, lowering(node, target, library, policy), native=True)
+
+
+def _settled(
+    node: Node, target: Target, policy: Policy, lowered: Lowered | Iterator[Way], *, native: bool
+) -> tuple[Call, ...] | Refusal | Chosen:
+    """An answer as it is, or of several ways the fastest. native: whether the native kernels are one more."""
+    if isinstance(lowered, tuple | Refusal):
+        return lowered
+    assert policy.tuner is not None
+    ways = chain(_native(node, target) if native else (), lowered)
+    return fastest(node, target, ways, policy.tuner, native=native)
+
+
+def _native(node: Node, target: Target) -> Iterator[Way]:
+    """First, since it costs nothing to have."""
+    lowering = kernels.find(node.domain, node.op_type, node.version)
+    calls = lowering if isinstance(lowering, Refusal) else lowering(node, target)
+    if not isinstance(calls, Refusal):
+        yield Way(NATIVE, calls)
 
 
 def _lower_or_raise(
-    node: Node, target: Target, op: str, lowering: Lowering | Refusal, library: Library
-) -> tuple[Call, ...]:
+    node: Node, target: Target, op: str, lowering: Choosing | Refusal, policy: Policy
+) -> tuple[Call, ...] | Chosen:
+    library = loader.effective(policy.enabled)
     if not library.available:
         return _raising(node, op, library.reason, tuple(map(str, library.tried)))
-    lowered = lowering if isinstance(lowering, Refusal) else lowering(node, target, library)
-    if isinstance(lowered, Refusal):
-        return _raising(node, op, f"cuDNN does not take this node: {lowered.reason}.")
-    return lowered
+    lowered = lowering if isinstance(lowering, Refusal) else lowering(node, target, library, policy)
+    answer = _settled(node, target, policy, lowered, native=False)
+    if isinstance(answer, Refusal):
+        return _raising(node, op, f"cuDNN does not take this node: {answer.reason}.")
+    return answer
 
 
-def _lowering_of(node: Node, target: Target) -> Lowering | Refusal:
+def _lowering_of(node: Node, target: Target) -> Choosing | Refusal:
     if target.interpreted:
         return Refusal("it needs a GPU, and this session runs in the interpreter")
     for family in FAMILIES:
