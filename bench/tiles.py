@@ -57,10 +57,10 @@ def attention_plans(extents: Any, dtype: str, target: Target) -> Iterator[Any]:
             yield from (replace(tiles, splits=count) for count in sorted(splits))
 
 
-def strips(n: int, k: int, batch: int, itemsize: int, k_contiguous: bool, target: Target) -> Iterator[Any]:
-    for block_n, block_k, count in product((1, 2, 4, 8, 16, 32, 64), (128, 256, 512, 1024, 2048), (1, 2, 4, 8)):
-        if 2048 <= block_n * block_k <= 16384:
-            yield gemm_tiles.Strip(block_n, block_k, 4, count)
+def strips(*_: Any) -> Iterator[Any]:
+    for block_n, elements, count, stages in product((8, 16, 32, 64), (4096, 8192, 16384), (1, 2, 4), (1, 3)):
+        if stages == 1 or elements < 16384:
+            yield gemm_tiles.Strip(block_n, elements // block_n, 4, count, stages)
 
 
 def products(*arguments: Any) -> Iterator[Any]:
@@ -89,6 +89,8 @@ def cases() -> Iterator[Case]:
     for name, n, k in (("up", 11008, 4096), ("square", 4096, 4096), ("small", 768, 768)):
         given = {"x": rand(1, k), "w": weight(k, n, fan_in=k)}
         yield Case(f"matvec/{name}", "y = MatMul(x, w)", given, flops=2 * n * k)
+        given = {"x": rand(1, k), "w": weight(n, k, fan_in=k)}
+        yield Case(f"matvec/{name}_transposed", "y = Gemm <transB=1> (x, w)", given, flops=2 * n * k)
 
 
 def main() -> None:

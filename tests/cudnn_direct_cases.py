@@ -71,8 +71,9 @@ def _pools() -> Iterator[NodeCase]:
     yield pooling.case("AveragePool", "ceil_beyond_padding", floats("line", (2, 3, 9)), count_include_pad=1, **window)
     yield pooling.case("AveragePool", "ceil_within_padding", floats("line", (2, 3, 8)), count_include_pad=1, **window)
     x = floats("four", (2, 3, 2, 3, 4, 2))
-    yield from (pooling.case(op, "4d", x, opset=21) for op in ("GlobalMaxPool", "GlobalAveragePool"))
-    yield from (channels_last(pooling.case(op, "4d", x, opset=21)) for op in ("GlobalMaxPool", "GlobalAveragePool"))
+    for op, reduced in {"GlobalMaxPool": x.max, "GlobalAveragePool": x.mean}.items():
+        node = pooling.case(op, "4d", x, opset=21, want=reduced((2, 3, 4, 5), keepdims=True))
+        yield from (node, channels_last(node))
 
 
 def _norms() -> Iterator[NodeCase]:
@@ -115,7 +116,7 @@ def _recurrent() -> Iterator[NodeCase]:
     yield from (node for node in recurrent.CASES if len(node.inputs) < 5 or node.inputs[4] is None)
     yield from (*_layers("RNN", "", {}), *_layers("LSTM", "", {}), *_layers("GRU", "linear_", LINEAR))
     yield Recurrent("RNN", attributes={"activations": ["Relu"]}).case("relu")
-    yield Recurrent("RNN", attributes=BOTH | {"activations": ["Relu", "relu"]}).case("relu_both")
+    yield Recurrent("RNN", attributes=BOTH | {"activations": ["Relu", "Relu"]}).case("relu_both")
     empty = {"lengths": [4, 0, 2], "constants": KNOWN["constants"]}
     yield Recurrent("LSTM", attributes=BOTH, initial=True, **empty).case("an_empty_one")
     yield Recurrent("GRU", attributes=LINEAR, **empty).case("linear_an_empty_one")

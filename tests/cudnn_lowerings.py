@@ -1,4 +1,4 @@
-"""What nodes become with a real cuDNN; the tests' child processes import it. `of` gives a case's calls as JSON can say."""
+"""What nodes become with a real cuDNN, as JSON can say it. The tests' child processes import it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-import harness
 from cases import attention, contrib_convolution, convolution
 from cases.node_case import NodeCase
 from gossamer.cudnn import DeviceProperties, Graph, driver_stand_in

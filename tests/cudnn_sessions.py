@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
+from typing import Any
+
+from fake_cudnn import Python
+
 SESSIONS = """
     import json, sys
     opened = []
@@ -25,16 +30,18 @@ SESSIONS = """
         return [path for path in opened if "cudnn" in path and path.startswith("/")]
 
     def mapped():
-        return sorted({line.split()[-1] for line in open("/proc/self/maps") if "libcudnn" in line})
+        lines = [line.split() for line in open("/proc/self/maps") if "libcudnn" in line]
+        return sorted({line[-1] for line in lines if "x" in line[1]})  # not what is mapped as data
 """
-"""X, model(body), session(body, **options); opened_here(): what was opened by path, mapped(): what is in the process."""
+"""X, model(body), session(body, **options); opened_here(): what was opened by path; mapped(): what the process has."""
 
 TWO_SESSIONS = """
     def text_of(made):
         try:
             made.run(None, {"x": X})
         except gossamer.CudnnUnavailable as error:
-            return "disabled" if "was disabled by the CUDA provider option 'enable_cudnn'." in str(error) else str(error)
+            disabled = "cuDNN was disabled by the CUDA provider option 'enable_cudnn'." in str(error)
+            return "disabled" if disabled else str(error)
         return "ran"
 
     seen = {}
@@ -46,8 +53,12 @@ TWO_SESSIONS = """
     seen["enabled created"] = [opened_here(), mapped()]
     assert text_of(on) == "ran"
     seen["enabled ran"] = [opened_here(), mapped()]
-    another_shape = {"x": np.ones((1, 4, 2, 2), np.float32)}
     seen["texts"] = [first, text_of(off)]
     seen["options"] = [made.get_provider_options()["CUDAExecutionProvider"]["enable_cudnn"] for made in (off, on)]
     print(json.dumps(seen))
 """
+
+
+def run(python: Python, code: str, **where: Any) -> Any:
+    """What a process with all this prints last, as JSON."""
+    return python.run(textwrap.dedent(SESSIONS) + textwrap.dedent(code), **where)

@@ -201,8 +201,9 @@ class CudaOptions(ProviderOptions):
     cudnn_conv_algo_search: str = option(
         "HEURISTIC",
         settings.choice("EXHAUSTIVE", "HEURISTIC", "DEFAULT"),
-        "How cuDNN's convolution plans are chosen: by measuring all, by cuDNN's heuristics, or the first that works. "
-        "onnxruntime's default is EXHAUSTIVE, which makes first runs slow.",
+        "How cuDNN's convolution plans are chosen: by cuDNN's heuristics; the first that works; or, EXHAUSTIVE, by "
+        "measuring them and the native kernels on the device, once for each shape: the fastest is remembered in the "
+        "cache folder. onnxruntime's default is EXHAUSTIVE, which makes first runs slow.",
     )
     cudnn_only: tuple[str, ...] = option(
         (),

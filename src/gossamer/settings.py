@@ -186,7 +186,7 @@ CACHE_DIR = Setting(
     "GOSSAMER_CACHE_DIR",
     folder(),
     default_cache_folder,
-    "Where compiled kernels are kept between processes.",
+    "Where compiled kernels, and what was measured to be fastest, are kept between processes.",
     "`$XDG_CACHE_HOME/gossamer`, else `~/.cache/gossamer` (Windows: `%LOCALAPPDATA%\\gossamer\\cache`)",
 )
 TARGET = Setting(

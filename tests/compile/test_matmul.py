@@ -6,6 +6,7 @@ import pytest
 
 import harness
 from cases import matmul as cases
+from gossamer.kernels import gemm
 from gossamer.kernels.gemm_tiles import cdiv, choose_strip, choose_tiles, uses_tensor_cores
 from gossamer.program import Target
 
@@ -73,7 +74,37 @@ def test_a_constant_fp32_matrix_is_transposed_once_for_hopper() -> None:
     assert (strides["b_k_stride"], strides["b_n_stride"]) == (80, 1)
 
 
-def test_strips_read_whole_sectors_where_k_is_not_contiguous() -> None:
+def test_rows_that_begin_anywhere_get_tiles_of_few_elements() -> None:
+    """Each takes an instruction and registers for its address: 128 × 64 spilled 1 kB and took four times as long."""
     target = Target.named("sm_90")
-    assert choose_strip(1000, 2048, 1, 2, False, target).block_n * 2 >= 32
+    even, uneven = (
+        choose_tiles(256, 6625, 120, 1, "float16", target, gathered) for gathered in ((False,) * 2, (True,) * 2)
+    )
+    assert (uneven.block_m + uneven.block_n) * uneven.block_k <= 48 * 32 * uneven.num_warps
+    assert even.block_m * even.block_n > uneven.block_m * uneven.block_n
+
+
+def test_what_is_aligned_is_not_gathered() -> None:
+    """ResNet's last layer as exporters write it, [2048, 1000] and transposed."""
+    buffer = gemm.Buffer("w", "float16", (2048, 1000))
+    assert gemm._gathered(gemm.Matrix(buffer, (), 1000, 1), 2048, 1000)
+    assert not gemm._gathered(gemm.Matrix(buffer, (), 1, 2048), 2048, 1000)
+    assert not gemm._gathered(gemm.Matrix(buffer, (0,), 1024, 1), 2048, 1024)
+    assert gemm._gathered(gemm.Matrix(buffer, (1000,), 1024, 1), 2048, 1024)
+    assert gemm._gathered(gemm.Matrix(buffer, (), 1024, 2), 2048, 1024)
+
+
+def test_long_strips_read_whole_bursts_and_short_ones_fill_the_device() -> None:
+    target = Target.named("sm_90")
+    assert choose_strip(11008, 4096, 1, 2, False, target).block_n * 2 >= 64
+    assert choose_strip(768, 768, 1, 2, False, target).programs(768, 1) >= target.sm_count // 2
     assert choose_strip(1000, 2048, 1, 2, True, target).programs(1000, 1) >= target.sm_count
+    assert choose_strip(64, 100_000, 1, 2, False, target).splits > 1
+
+
+@pytest.mark.parametrize("itemsize", [2, 4, 8])
+@pytest.mark.parametrize("gathered", [False, True])
+def test_every_strip_fits_registers(itemsize: int, gathered: bool) -> None:
+    for n, k in ((1, 1), (1000, 7), (50257, 768), (3, 100_000)):
+        strip = choose_strip(n, k, 1, itemsize, False, Target.named("sm_80"), gathered)
+        assert strip.block_n * strip.block_k * itemsize <= 32768

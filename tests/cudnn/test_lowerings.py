@@ -34,8 +34,8 @@ def notes(found: dict[str, dict[str, Any]]) -> set[str]:
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 def test_convolutions(newest: Release, dtype: str) -> None:
-    """Each one runs through cuDNN, by an engine that is compiled already: a new shape costs milliseconds. Its tensors are
-    those that the call has memory for."""
+    """Each one runs through cuDNN, by an engine that is compiled already: a new shape costs milliseconds. Its tensors
+    are those that the call has memory for."""
     found = plans(described(newest, f"convolutions('{dtype}')"))
     assert len(found) > 80
     assert not notes(found) & {"RUNTIME_COMPILATION", "REDUCED_PRECISION_REDUCTION"}
@@ -130,7 +130,7 @@ def test_without_the_gpu_that_is_meant(newest: Release) -> None:
         print(json.dumps([str(placement), [type(call).__name__ for call in placement.nodes[0].calls]]))
     """)
     assert "not on cuDNN: cudnnBackend" in report[0]
-    assert report[1] == ["Launch"]
+    assert set(report[1]) == {"Launch"}
 
 
 def no_gpu_here() -> bool:

@@ -50,7 +50,24 @@ def test_decoding_splits_keys_and_packs_heads() -> None:
     assert tiles is not None
     assert tiles.packed
     assert tiles.block_m == 16
-    assert 8 * tiles.splits >= 128
+    assert tiles.splits == 8  # four steps of 128 keys each: half of them on all multiprocessors took 10 % longer
+
+
+def test_rows_are_as_many_as_fill_the_device_evenly() -> None:
+    """192 tiles of 128 rows keep most of 132 multiprocessors waiting for the rest; 384 of half the rows do not."""
+    bert = choose_tiles(Extents(32, 12, 12, 128, 128, 64, 64), "float16", Target.named("sm_90"))
+    vit = choose_tiles(Extents(8, 12, 12, 197, 197, 64, 64), "float16", Target.named("sm_90"))
+    assert bert is not None
+    assert vit is not None
+    assert (bert.block_m, vit.block_m) == (128, 64)
+
+
+def test_a_causal_mask_wants_smaller_tiles() -> None:
+    sizes = (1, 32, 32, 2048, 2048, 128, 128)
+    full, causal = (choose_tiles(Extents(*sizes, c), "float16", Target.named("sm_90")) for c in (False, True))
+    assert full is not None
+    assert causal is not None
+    assert causal.block_m * causal.block_n < full.block_m * full.block_n
 
 
 @pytest.mark.parametrize("keys", [1024, 1100, 3000, 5000, 100_000])

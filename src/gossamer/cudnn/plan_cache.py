@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
@@ -36,22 +36,25 @@ MOST = 4096
 class Task:
     """A graph, and which engines may run it.
 
-    graph: `GraphBuilder.as_dict` as JSON. modes, forbid: as `Graph.build` has them.
+    graph: `GraphBuilder.as_dict` as JSON. modes, forbid, require: as `Graph.build` has them.
     """
 
     graph: str
     modes: tuple[str, ...] = ("A", "fallback")
     forbid: tuple[str, ...] = ()
+    require: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, graph: GraphBuilder, modes: tuple[str, ...], forbid: tuple[str, ...] = ()) -> Task:
-        return cls(json.dumps(graph.as_dict(), sort_keys=True), modes, tuple(sorted(forbid)))
+    def of(
+        cls, graph: GraphBuilder, modes: tuple[str, ...], forbid: Iterable[str] = (), require: Iterable[str] = ()
+    ) -> Task:
+        return cls(json.dumps(graph.as_dict(), sort_keys=True), modes, tuple(sorted(forbid)), tuple(sorted(require)))
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Task:
         """The inverse of what `description` holds."""
         graph = json.dumps(values["graph"], sort_keys=True)
-        return cls(graph, tuple(values["modes"]), tuple(values["forbid"]))
+        return cls(graph, *(tuple(values[name]) for name in ("modes", "forbid", "require")))
 
     @property
     def description(self) -> str:
@@ -62,7 +65,8 @@ class Task:
         """Every plan there is, best first, made as it is asked for; the first one raises where there is none."""
         graph = Graph(properties=properties, handle=handle)
         graph.deserialize(self.graph)
-        how: dict[str, Any] = {"modes": self.modes, "forbid": self.forbid, "workspace_limit": WORKSPACE_LIMIT}
+        how: dict[str, Any] = {"modes": self.modes, "forbid": self.forbid, "require": self.require}
+        how["workspace_limit"] = WORKSPACE_LIMIT
         plans = graph.plans(**how)
         first = next(plans, None)
         yield graph.build(**how) if first is None else first  # `build` says what was proposed where nothing works

@@ -103,6 +103,7 @@ def _fitting(extents: Extents, dtype: str, target: Target) -> Iterator[Tiles]:
 
 
 def _plans(extents: Extents, dtype: str, target: Target) -> tuple[Tiles, ...]:
+    """Tiles by falling number of rows. Hopper's are those that `bench/tiles.py` found best on an H200."""
     widest, hopper = max(extents.block_d, extents.block_v), target.arch // 10 == 9
     if not uses_tensor_cores(dtype, target):  # plain multiply-adds: bounded by registers
         warps = 4 if widest <= 128 else 8
@@ -112,18 +113,14 @@ def _plans(extents: Extents, dtype: str, target: Target) -> tuple[Tiles, ...]:
             return Tiles(64, 64, 4, 2), Tiles(32, 64, 4, 2), Tiles(16, 64, 4, 2)
         return Tiles(32, 32, 8, 2), Tiles(16, 32, 8, 2)
     if widest <= 64:
-        few = Tiles(32, 128, 4, 2), Tiles(16, 128, 4, 3)
-        # Measured by `bench/tiles.py` on an H200, as what is said of Hopper below.
-        return (
-            (Tiles(128, 32, 4, 3), Tiles(64, 32, 4, 3), *few)
-            if hopper
-            else (Tiles(128, 64, 4, 3), Tiles(64, 64, 4, 3), *few)
-        )
+        block_n = 32 if hopper else 64
+        return Tiles(128, block_n, 4, 3), Tiles(64, block_n, 4, 3), Tiles(32, 128, 4, 2), Tiles(16, 128, 4, 3)
     if widest <= 128:
         fewer = Tiles(64, 64, 4, 3), Tiles(32, 64, 4, 3), Tiles(16, 128, 4, 3)
-        if hopper and extents.causal:  # the tiles on the diagonal are half wasted: smaller ones waste less
-            return fewer
-        return (Tiles(128, 128, 8, 3) if hopper else Tiles(128, 64, 8, 3), *fewer)
+        if not hopper:
+            return Tiles(128, 64, 8, 3), *fewer
+        # Masked steps are slow with many rows: there a few more registers than a thread has are needed.
+        return fewer if extents.causal else (Tiles(128, 128, 8, 3), *fewer)
     if widest <= 256:
         return Tiles(64, 64, 8, 2), Tiles(32, 64, 8, 2), Tiles(16, 64, 4, 2)
     return Tiles(32, 32, 8, 2), Tiles(16, 32, 8, 2)

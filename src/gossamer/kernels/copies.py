@@ -277,11 +277,11 @@ def choose_tile(n_rows: int, n_cols: int, itemsize: int, turn: bool, target: Tar
         rows = power_of_two(n_rows, side)
         cols = power_of_two(n_cols, elements // rows)
         return power_of_two(n_rows, elements // cols), cols
-    cols = _filled_block(n_cols, min(elements, 1024))
+    cols = filled_block(n_cols, min(elements, 1024))
     return power_of_two(n_rows, elements // cols), cols
 
 
-def _filled_block(extent: int, most: int) -> int:
+def filled_block(extent: int, most: int) -> int:
     """The largest power of two up to `most` whose blocks `extent` fills to three quarters, else the best filled one."""
     largest = power_of_two(extent, most)
     blocks = [largest >> k for k in range(largest.bit_length()) if largest >> k >= min(32, largest)]

@@ -130,7 +130,8 @@ def matvec_kernel(
     x_ptr, w_ptr, bias_ptr, residual_ptr, y_ptr, N, K, splits, k_per_split,
     batch_shape, x_batch_strides, w_batch_strides, x_k_stride, w_k_stride, w_n_stride,
     bias_n_stride, alpha, beta, act_alpha, act_beta,
-    ACTIVATION: tl.constexpr, WIDEN: tl.constexpr, SPLIT: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+    ACTIVATION: tl.constexpr, WIDEN: tl.constexpr, SPLIT: tl.constexpr, STAGES: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """y[b,n] = activation(alpha · Σₖ x[b,k] · w[b,k,n] + beta · bias[n] + residual[b,n]).
 
@@ -148,7 +149,7 @@ def matvec_kernel(
     w_at += n.to(tl.int64)[:, None] * w_n_stride + k.to(tl.int64)[None, :] * w_k_stride
     n_mask = n < N
     acc = tl.zeros((BLOCK_N, BLOCK_K), dtype=tl.float32 if WIDEN else x_ptr.dtype.element_ty)
-    for start in range(first_k, last_k, BLOCK_K):
+    for start in tl.range(first_k, last_k, BLOCK_K, num_stages=STAGES):
         k_mask = start + tl.arange(0, BLOCK_K) < last_k
         x = tl.load(x_at, mask=k_mask, other=0)
         w = tl.load(w_at, mask=n_mask[:, None] & k_mask[None, :], other=0)
@@ -359,7 +360,6 @@ def _multiply_vector(node: Node, target: Target, product: Product) -> tuple[Call
         (strip.programs(product.n, product.batches),),
         writes=y,
         num_warps=strip.num_warps,
-        num_stages=3,
         inplace=_inplace(product) if strip.splits == 1 else (),
         flops=product.flops,
         x_ptr=x.buffer,
@@ -375,6 +375,7 @@ def _multiply_vector(node: Node, target: Target, product: Product) -> tuple[Call
         **epilogue,
         WIDEN=_widened(x.buffer.dtype),
         SPLIT=strip.splits > 1,
+        STAGES=strip.num_stages,
         BLOCK_N=strip.block_n,
         BLOCK_K=strip.block_k,
     )

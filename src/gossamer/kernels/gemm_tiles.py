@@ -223,12 +223,16 @@ def _interpreter_tiles(m: int, n: int, k: int, dtype: str) -> Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """One program computes block_n elements of a matrix-vector product over a `splits`-th of K."""
+    """One program computes block_n elements of a matrix-vector product over a `splits`-th of K.
+
+    num_stages: 1 loads into registers; more prefetch that many tiles less one through shared memory.
+    """
 
     block_n: int
     block_k: int
     num_warps: int
     splits: int = 1
+    num_stages: int = 1
 
     def programs(self, n: int, batch: int) -> int:
         return cdiv(n, self.block_n) * self.splits * batch

@@ -1,7 +1,7 @@
 """MaxPool, AveragePool, LpPool with windows of one to three dimensions, their global forms, and MaxUnpool.
 
-One kernel serves both layouts: channels-last activations are pixels × channels; channels-first ones are planes, which
-count as images of one channel. Global pools, and windows that are the whole image, are reductions.
+Kernels (`pooling_kernels`) serve both layouts: channels-last activations are pixels × channels; channels-first ones are
+planes, which count as images of one channel. Global pools, and windows that are the whole image, are reductions.
 """
 
 from __future__ import annotations
@@ -14,75 +14,16 @@ import triton
 import triton.language as tl
 
 from gossamer.kernels.convolution_geometry import Activations, Triple, Window, triple
-from gossamer.kernels.elementwise_math import divide, maximum
+from gossamer.kernels.copies import filled_block
+from gossamer.kernels.division import divisor_of
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
-from gossamer.kernels.reduction import Recipe, integer_power, reduce_calls, root
-from gossamer.kernels.reduction_geometry import as_type, float_accumulator
+from gossamer.kernels.pooling_kernels import pool_kernel, pool_taps_kernel
+from gossamer.kernels.reduction import Recipe, reduce_calls
+from gossamer.kernels.reduction_geometry import float_accumulator
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, Node
 from gossamer.program import Fill, Launch, Refusal, Target, dtype_of
-
-
-@triton.jit
-def pool_kernel(
-    x_ptr, y_ptr, index_ptr, n_pixels, n_channels, x_strides, x_extents, y_extents,
-    steps, pads, gaps, ends, index_strides,
-    KIND: tl.constexpr, P: tl.constexpr, LOWEST: tl.constexpr, COUNT_PADS: tl.constexpr, COLUMN_MAJOR: tl.constexpr,
-    TAPS: tl.constexpr, TAP_ROWS: tl.constexpr, TAP_COLUMNS: tl.constexpr, UNROLL: tl.constexpr,
-    TYPE: tl.constexpr, WIDE: tl.constexpr, BLOCK_PIXELS: tl.constexpr, BLOCK_CHANNELS: tl.constexpr,
-):  # fmt: skip
-    """y[p, c] = pool over taps t of x[p · steps - pads + t · gaps, c].
-
-    x_strides: image, depth, row, column. ends: where the declared padding ends; taps beyond are never counted. Where
-    index_ptr is given, index is the place of the (first) maximum in the tensor of x in channels-first order, -1 where a
-    window holds nothing but padding.
-    """
-    channel_blocks = tl.cdiv(n_channels, BLOCK_CHANNELS)
-    first = tl.program_id(0) // channel_blocks
-    first = first.to(tl.int64) * BLOCK_PIXELS if WIDE else first * BLOCK_PIXELS
-    pixel = (first + tl.arange(0, BLOCK_PIXELS))[:, None]
-    c = ((tl.program_id(0) % channel_blocks) * BLOCK_CHANNELS + tl.arange(0, BLOCK_CHANNELS))[None, :]
-    live = (pixel < n_pixels) & (c < n_channels)
-    d0 = (pixel // (y_extents[2] * y_extents[1])) % y_extents[0] * steps[0] - pads[0]
-    h0 = (pixel // y_extents[2]) % y_extents[1] * steps[1] - pads[1]
-    w0 = pixel % y_extents[2] * steps[2] - pads[2]
-    image = (pixel // (y_extents[2] * y_extents[1] * y_extents[0])).to(tl.int64)
-    image_ptr = x_ptr + image * x_strides[0] + c
-    result = as_type(tl.zeros((BLOCK_PIXELS, BLOCK_CHANNELS), tl.int32), TYPE)
-    if KIND == "max":
-        result = tl.full((BLOCK_PIXELS, BLOCK_CHANNELS), LOWEST, result.dtype)
-    count = tl.zeros((BLOCK_PIXELS, 1), tl.int32)
-    index = tl.full((BLOCK_PIXELS, BLOCK_CHANNELS), -1, tl.int64)
-    for tap in tl.range(0, TAPS, loop_unroll_factor=UNROLL):
-        d = d0 + tap // (TAP_ROWS * TAP_COLUMNS) * gaps[0]
-        h = h0 + tap // TAP_COLUMNS % TAP_ROWS * gaps[1]
-        w = w0 + tap % TAP_COLUMNS * gaps[2]
-        inside = (d >= 0) & (d < x_extents[0]) & (h >= 0) & (h < x_extents[1]) & (w >= 0) & (w < x_extents[2])
-        offsets = d * x_strides[1] + h * x_strides[2] + w * x_strides[3]
-        x = as_type(tl.load(image_ptr + offsets, live & inside, other=0), TYPE)
-        if KIND == "average":
-            result += x
-            count += ((d < ends[0]) & (h < ends[1]) & (w < ends[2]) if COUNT_PADS else inside).to(tl.int32)
-        elif KIND == "lp":
-            result += integer_power(tl.abs(x), P)
-        elif index_ptr is None:
-            result = maximum(result, tl.where(inside, x, LOWEST))
-        else:
-            taken = inside & ((x > result) | (index < 0) | ((x != x) & (result == result)))  # noqa: PLR0124
-            row_major = (d * x_extents[1] + h) * x_extents[2] + w
-            here = d + x_extents[0] * (h + x_extents[1] * w) if COLUMN_MAJOR else row_major
-            result = tl.where(taken, x, result)
-            index = tl.where(taken, here.to(tl.int64), index)
-    if KIND == "average":
-        result = divide(result, tl.maximum(count, 1).to(result.dtype))
-    elif KIND == "lp":
-        result = root(result, P)
-    out = pixel.to(tl.int64) * n_channels + c
-    tl.store(y_ptr + out, result.to(y_ptr.dtype.element_ty), live)
-    if index_ptr is not None:
-        place = tl.where(index < 0, -1, image * index_strides[0] + c * index_strides[1] + index)
-        tl.store(index_ptr + out, place, live)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +43,13 @@ class Pool:
     def pixels(self) -> int:
         """Outputs per channel, of all images."""
         return self.images * self.y.pixels
+
+    @property
+    def inside(self) -> bool:
+        """Whether no window reaches beyond the image."""
+        window = self.window
+        axes = zip(self.x.extents, self.y.extents, window.kernel, window.strides, window.dilations, strict=True)
+        return not any(window.pads) and all((out - 1) * s + (k - 1) * g < size for size, out, k, s, g in axes)
 
     @property
     def whole_image(self) -> bool:
@@ -147,20 +95,57 @@ def _pads(node: Node, reach: Triple, strides: Triple, extents: Triple) -> tuple[
     return triple(pads[: len(pads) // 2], 0), triple(pads[len(pads) // 2 :], 0)
 
 
-def _blocks(pool: Pool, itemsize: int, target: Target) -> tuple[int, int]:
-    """Pixels and channels per program. Planes get two pixels per thread: more would spread a warp's loads."""
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Lines of windows per row, rows × cols of a program, and its warps: see `pooling_kernels`."""
+
+    lines: int
+    rows: int
+    cols: int
+    num_warps: int
+
+
+MAX_LOADS = 64
+"""Of one row's windows in `pool_kernel`, which is unrolled."""
+
+
+def _fills_rows(pool: Pool) -> bool:
+    """Whether lines of windows fill rows of tiles, so that what belongs to a line is computed once for many windows."""
+    width = pool.y.extents[2]
+    return 4 * width >= 3 * cdiv(width, 32) * 32
+
+
+def _tile(pool: Pool, itemsize: int, planes: bool, by_taps: bool, target: Target) -> Tile:
+    """Tiles of about two vectors, or four windows, per thread and line; fewer where multiprocessors would idle."""
+    lines = 1 if by_taps else _lines(pool)
+    extent = pool.y.extents[2] if planes else pool.x.channels
+    n_rows = pool.images * pool.y.extents[0] * cdiv(pool.y.extents[1], lines) * (1 if planes else pool.y.extents[2])
     if target.interpreted:
-        channels = min(power_of_two(pool.x.channels), 1024)
-        return min(power_of_two(pool.pixels), max(1, 2**16 // channels)), channels
-    channels = min(power_of_two(pool.x.channels), 128 // itemsize)
-    pixels = max(1, (256 if pool.x.channels == 1 else 2048) // channels)
-    while pixels > 4 and pool.pixels * cdiv(pool.x.channels, channels) < 2 * target.sm_count * pixels:
-        pixels //= 2
-    return pixels, channels
+        cols = power_of_two(extent, 1024)
+        return Tile(lines, min(power_of_two(n_rows), max(1, 2**16 // cols)), cols, 4)
+    cols = filled_block(extent, 128 if planes else 128 // itemsize)
+    rows = max(1, (512 if pool.x.channels == 1 else 2048 // lines) // cols)
+    rows = min(rows, power_of_two(n_rows))
+    while rows > 1 and rows * cols > 64 and cdiv(n_rows, rows) * cdiv(extent, cols) < 2 * target.sm_count:
+        rows //= 2
+    return Tile(lines, rows, cols, min(4, max(1, rows * cols // (64 if pool.x.channels == 1 else 256))))
 
 
-def _accumulator(dtype: str) -> str:
-    return "int32" if dtype_of(dtype).kind in "iu" else float_accumulator(dtype)
+def _lines(pool: Pool) -> int:
+    """As many lines of windows at a time as fill blocks and keep the kernel short."""
+    (depth, height, width), (_, step, _) = pool.window.kernel, pool.window.strides
+    if pool.window.dilations[1] > 1:
+        return 1
+    candidates = [n for n in (4, 2) if depth * ((n - 1) * step + height) * width <= MAX_LOADS]
+    fitting = [n for n in candidates if 4 * pool.y.extents[1] >= 3 * n * cdiv(pool.y.extents[1], n)]
+    return max(fitting, default=1)
+
+
+def _accumulator(dtype: str, kind: str) -> str:
+    """The type that is computed in; maxima of halves are halves."""
+    if dtype_of(dtype).kind in "iu":
+        return "int32"
+    return dtype if kind == "max" and dtype == "float16" else float_accumulator(dtype)
 
 
 def _lowest(dtype: str) -> int | float:
@@ -170,40 +155,62 @@ def _lowest(dtype: str) -> int | float:
 def pool_launch(node: Node, pool: Pool, kind: str, target: Target, *, p: int = 1, count_pads: bool = False) -> Launch:
     """The launch of a pool of kind `max`, `average` or `lp`; the node's second output, if any, takes the indices."""
     x, y, index = node.x, node.y, node.output(1)
-    pixels, channels = _blocks(pool, x.itemsize, target)
+    window, planes = pool.window, not node.channels_last and _fills_rows(pool)
+    by_taps = index is not None or window.taps > MAX_LOADS
+    tile = _tile(pool, x.itemsize, planes, by_taps, target)
+    depth, height, width = pool.y.extents
+    line_blocks = cdiv(height, tile.lines)
+    n_rows = pool.images * depth * line_blocks * (1 if planes else width)
+    n_cols = width if planes else pool.x.channels
+    wide = pool.x.wide or pool.pixels >= 2**30
+    arguments: dict[str, Any] = {
+        "x_ptr": x,
+        "y_ptr": y,
+        "n_rows": n_rows,
+        "n_cols": n_cols,
+        "n_channels": pool.x.channels,
+        "y_lines": height,
+        "x_strides": pool.x.strides,
+        "x_extents": pool.x.extents,
+        "y_extents": tuple(divisor_of(extent, wide) for extent in (depth, line_blocks, width)),
+        "ends": pool.ends,
+        "KIND": kind,
+        "P": p,
+        "LOWEST": _lowest(x.dtype),
+        "COUNT_PADS": count_pads,
+        "KERNEL": window.kernel,
+        "STEPS": window.strides,
+        "PADS": window.pads,
+        "GAPS": window.dilations,
+        "TYPE": _accumulator(x.dtype, kind),
+        "PLANES": planes,
+        "DEEP": depth > 1,
+        "ROWS": tile.rows,
+        "COLS": tile.cols,
+        "WIDE": wide,
+    }
+    grid = (cdiv(n_rows, tile.rows) * cdiv(n_cols, tile.cols),)
+    if not by_taps:
+        return launch(
+            pool_kernel,
+            grid,
+            writes=y,
+            num_warps=tile.num_warps,
+            INSIDE=pool.inside,
+            LINES=tile.lines,
+            **arguments,
+        )
     image = pool.x.pixels * (pool.x.channels if node.channels_last else 1)
-    taps = pool.window.taps
     return launch(
-        pool_kernel,
-        (cdiv(pool.pixels, pixels) * cdiv(pool.x.channels, channels),),
+        pool_taps_kernel,
+        grid,
         writes=y if index is None else (y, index),
-        num_warps=min(4, max(1, pixels * channels // (256 if channels > 1 else 64))),
-        x_ptr=x,
-        y_ptr=y,
+        num_warps=tile.num_warps,
         index_ptr=index,
-        n_pixels=pool.pixels,
-        n_channels=pool.x.channels,
-        x_strides=pool.x.strides,
-        x_extents=pool.x.extents,
-        y_extents=pool.y.extents,
-        steps=pool.window.strides,
-        pads=pool.window.pads,
-        gaps=pool.window.dilations,
-        ends=pool.ends,
         index_strides=(image, pool.x.pixels),
-        KIND=kind,
-        P=p,
-        LOWEST=_lowest(x.dtype),
-        COUNT_PADS=count_pads,
         COLUMN_MAJOR=bool(node.attribute("storage_order", 0)),
-        TAPS=taps,
-        TAP_ROWS=pool.window.kernel[1],
-        TAP_COLUMNS=pool.window.kernel[2],
-        UNROLL=taps if taps <= 16 else 4,
-        TYPE=_accumulator(x.dtype),
-        WIDE=pool.x.wide or pool.pixels >= 2**30,
-        BLOCK_PIXELS=pixels,
-        BLOCK_CHANNELS=channels,
+        UNROLL=window.taps if window.taps <= 16 else 4,
+        **arguments,
     )
 
 

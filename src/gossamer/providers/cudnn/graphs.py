@@ -58,15 +58,16 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """modes: of heuristics. compiled: whether engines that compile at run time are among them. most: plans to measure
-    of each form."""
+    """modes: of heuristics. compiled: whether it is engines that compile at run time that are looked for, or others.
+    most: plans to measure of each form."""
 
     modes: tuple[str, ...]
     compiled: bool = False
     most: int = 1
 
     def task(self, form: Form, forbid: Sequence[str]) -> Task:
-        return Task.of(form.graph, self.modes, (*forbid, *(() if self.compiled else (COMPILED,))))
+        compiled, others = ((COMPILED,), ()) if self.compiled else ((), (COMPILED,))
+        return Task.of(form.graph, self.modes, (*forbid, *others), compiled)
 
 
 _LAST_RESORT = Step(("A", "fallback"), compiled=True)
@@ -121,7 +122,8 @@ def _ways(target: Target, forms: Sequence[Form], forbid: Sequence[str]) -> Itera
             except (CudnnError, PlanError):
                 continue  # a form without engines is no way; that there is none at all, the caller sees
             for plan in plans:
-                yield Way(f"cuDNN {form.name}, {plan.label}", form.calls(task, plan))
+                compiled = ", compiled at run time" if step.compiled else ""
+                yield Way(f"cuDNN {form.name}, {plan.label}{compiled}", form.calls(task, plan))
 
 
 def one_line(error: Exception) -> str:

@@ -33,7 +33,7 @@ LAST_STATES = {"h": 1, "c": 2}
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What a node asks for. Strides are of steps, batch, directions; in elements, of ONNX's tensors."""
+    """What a node asks for. backward: it reads its sequences that way alone."""
 
     steps: int
     batch: int
@@ -134,9 +134,12 @@ def _calls(node: Node, target: Target, cell: str, layer: Layer) -> tuple[Call, .
         if (state := node.input(index)) is not None:
             given[role], copies = _gathered(node, target, *layer.states(state))
             before += copies
-    made, after = {"y": node.temporary((layer.rows, layer.hidden), node.x.dtype)}, tuple[Call, ...]()
-    if (y := node.output(0)) is not None:  # cuDNN writes it in any case
-        made["y"], after = _scattered(node, target, *layer.sequences(y, layer.hidden, layer.directions))
+    y, after = node.output(0), tuple[Call, ...]()
+    if y is None:  # cuDNN writes it in any case
+        y = node.temporary((layer.rows, layer.hidden), node.x.dtype)
+    else:
+        y, after = _scattered(node, target, *layer.sequences(y, layer.hidden, layer.directions))
+    made = {"y": y}
     for role, index in LAST_STATES.items():
         if (state := node.output(index)) is not None:
             made[role], copies = _scattered(node, target, *layer.states(state))

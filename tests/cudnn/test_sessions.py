@@ -1,0 +1,54 @@
+"""Sessions with real cuDNN installed, on a machine that need not have a GPU: the null device compiles. (R3, R7)"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from conftest import no_triton
+from cudnn_releases import RELEASES, link
+from cudnn_sessions import TWO_SESSIONS, run
+from fake_cudnn import Python
+
+
+@pytest.fixture(scope="module")
+def python(wheel_members: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Python:
+    """Real cuDNN where pip would have put it."""
+    if lack := no_triton():
+        pytest.skip(lack)
+    made = Python.create(tmp_path_factory.mktemp("sessions") / "python")
+    link(wheel_members(RELEASES["9.28"], "nvidia/cudnn/lib/*"), made, "nvidia/cudnn/lib/libcudnn*")
+    return made
+
+
+def test_two_sessions_of_one_process_differ(python: Python) -> None:
+    """R3.3, R3.4: 0 opens nothing, 1 loads at first need, and the first stays without."""
+    seen = run(python, TWO_SESSIONS)
+    assert seen["created"] == seen["disabled ran"] == seen["enabled created"] == [[], []]
+    assert seen["enabled ran"][0] == [str(python.packages / "nvidia/cudnn/lib/libcudnn.so.9")]
+    assert any("libcudnn_graph" in path for path in seen["enabled ran"][1]), "cuDNN opened a part of its own"
+    assert seen["texts"] == ["disabled", "disabled"]
+
+
+def test_dispatch(python: Python) -> None:
+    """R7: cuDNN where it is there and enabled; native with 0, or where cuDNN does not take the node, which is said."""
+    calls = run(
+        python,
+        """
+        def kinds(body, **options):
+            made = session(body, device="null", **options)
+            made.run(None, {"x": X})
+            return [type(call).__name__ for call in made.program().calls]
+
+        print(json.dumps({
+            "default": kinds("y = LRN <size = 3, bias = 2.0> (x)"),
+            "disabled": kinds("y = LRN <size = 3, bias = 2.0> (x)", enable_cudnn=0),
+            "too large": kinds("y = LRN <size = 17, bias = 2.0> (x)"),
+            "not cuDNN's": kinds("y = Relu (x)"),
+        }))
+        """,
+    )
+    assert "CudnnCall" in calls.pop("default")
+    assert set(map(tuple, calls.values())) == {("Launch",)}
