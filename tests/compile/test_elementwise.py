@@ -10,9 +10,9 @@ import pytest
 
 import harness
 from cases.elementwise import FLOAT8, FLOATS, INTEGERS, TENSOR_TYPES, _numpy
+from gossamer.kernels.division import magic as magic_of
 from gossamer.kernels.elementwise import RAGGED_FROM, choose_tile, evaluate_elementwise, strided_copy
 from gossamer.kernels.elementwise_geometry import collapse
-from gossamer.kernels.elementwise_geometry import magic as magic_of
 from gossamer.model.steps import OPERATIONS, Expression, Step
 from gossamer.program import Buffer, Kernel, Target
 

@@ -11,6 +11,7 @@ from conftest import no_triton
 from cudnn_releases import RELEASES, link
 from cudnn_sessions import TWO_SESSIONS, run
 from fake_cudnn import Python
+from gossamer.options import CUDNN_OPERATORS
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +29,33 @@ def test_two_sessions_of_one_process_differ(python: Python) -> None:
     seen = run(python, TWO_SESSIONS)
     assert seen["created"] == seen["disabled ran"] == seen["enabled created"] == [[], []]
     assert seen["enabled ran"][0] == [str(python.packages / "nvidia/cudnn/lib/libcudnn.so.9")]
-    assert any("libcudnn_graph" in path for path in seen["enabled ran"][1]), "cuDNN opened a part of its own"
+    assert any("/nvidia/cudnn/lib/libcudnn.so.9" in path for path in seen["enabled ran"][1])
     assert seen["texts"] == ["disabled", "disabled"]
+
+
+def test_native_by_default(python: Python) -> None:
+    """R6: with cuDNN there and enabled, these never ask for it; there is no option by which they would."""
+    reductions = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+    bodies = [
+        *("y = Softmax <axis = 1> (x)", "y = LogSoftmax <axis = 1> (x)"),
+        *(f"y = Reduce{name} <keepdims = 0> (x)" for name in reductions),
+        *("y = ArgMax <axis = 1> (x)", "y = ArgMin <axis = 3> (x)"),
+        'y = Einsum <equation = "nchw,nchw->nc"> (x, x)',
+    ]
+    code = f"""
+        kinds = set()
+        for body in {bodies!r}:
+            calls = session(body, device="null").program({{"x": X}}).calls
+            kinds |= {{type(call).__name__ for call in calls}}
+        print(json.dumps([sorted(kinds), opened_here(), mapped()]))
+    """
+    kinds, opened, mapped = run(python, code)
+    assert "Launch" in kinds
+    assert {"CudnnCall", "HostCall", "Unavailable"}.isdisjoint(kinds)
+    assert (opened, mapped) == ([], [])
+    native = {"Softmax", "LogSoftmax", "ArgMax", "ArgMin", "Einsum", "BiasSoftmax", "GroupQueryAttention", "QAttention"}
+    assert native.isdisjoint(CUDNN_OPERATORS)
+    assert not any(name.startswith("Reduce") for name in CUDNN_OPERATORS)
 
 
 def test_dispatch(python: Python) -> None:
@@ -40,7 +66,7 @@ def test_dispatch(python: Python) -> None:
         def kinds(body, **options):
             made = session(body, device="null", **options)
             made.run(None, {"x": X})
-            return [type(call).__name__ for call in made.program().calls]
+            return [type(call).__name__ for call in made.program({"x": X}).calls]
 
         print(json.dumps({
             "default": kinds("y = LRN <size = 3, bias = 2.0> (x)"),

@@ -23,14 +23,14 @@ def test_norm(node: NodeCase) -> None:
 @pytest.mark.parametrize("node", CASES, ids=str)
 def test_rows_in_parts_give_the_same(node: NodeCase, monkeypatch: pytest.MonkeyPatch) -> None:
     """No row is resident; parts of eight steps."""
-    whole = reduction_geometry.tile_for
+    whole = reduction_geometry.part_tile
 
-    def small(*arguments: Any, **options: Any) -> Tile:
-        tile = whole(*arguments, **options)
+    def small(*arguments: Any) -> Tile:
+        tile = whole(*arguments)
         return Tile(tile.rows, min(tile.steps, 8), tile.inner)
 
     monkeypatch.setattr(reduction_geometry, "RESIDENT", 0)
-    monkeypatch.setattr(normalization, "tile_for", small)
+    monkeypatch.setattr(normalization, "part_tile", small)
     node.check("interpreter")
 
 

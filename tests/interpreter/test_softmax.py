@@ -13,6 +13,18 @@ from gossamer.kernels.reduction_geometry import Geometry, Tile, resident_tile
 from gossamer.program import Target
 
 
+def special(shape: tuple[int, int, int]) -> np.ndarray:
+    """Infinities, NaN, and rows of minus infinity."""
+    x = floats("special", shape, low=-9, high=9)
+    x[0, shape[1] - 1, :5] = -np.inf
+    x[1, 0, 0] = np.inf
+    x[2, 2, 2] = np.nan
+    x[3] = -np.inf
+    x[4, 1, -1] = np.inf
+    x[5, 1, -1] = np.nan
+    return x
+
+
 @pytest.mark.parametrize("node", CASES, ids=str)
 def test_softmax(node: NodeCase) -> None:
     node.check("interpreter")
@@ -23,14 +35,27 @@ def test_softmax(node: NodeCase) -> None:
 def test_rows_in_parts_give_the_same(op: str, axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """No row is resident, and parts have several blocks or none."""
     monkeypatch.setattr(reduction_geometry, "RESIDENT", 0)
-    monkeypatch.setattr(softmax, "tile_for", lambda *_, **__: Tile(2, 4, 2))
-    monkeypatch.setattr(softmax, "PARTIALS", 12)
-    x = floats("parts", (9, 27, 10), low=-9, high=9)
-    x[0, 3, :5] = -np.inf
-    x[1, 0, 0] = np.inf
-    x[2, 2, 2] = np.nan
-    x[3] = -np.inf
-    case(op, "parts", x, axis=axis).check("interpreter")
+    monkeypatch.setattr(reduction_geometry, "CACHED_ROW", 0)
+    monkeypatch.setattr(softmax, "streaming_tile", lambda *_: Tile(4, 2, 4, unroll=2))
+    monkeypatch.setattr(softmax, "part_tile", lambda *_: Tile(4, 8, 4))
+    monkeypatch.setattr(softmax, "PARTIALS", 100)
+    case(op, "parts", special((9, 27, 10)), axis=axis).check("interpreter")
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+@pytest.mark.parametrize("steps", [17, 32, 43, 100])
+def test_rows_read_twice_give_the_same(op: str, steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows at every distance from a whole vector."""
+    monkeypatch.setattr(reduction_geometry, "RESIDENT", 0)
+    monkeypatch.setattr(softmax, "cached_rows", lambda *_: (Tile(1, 16, 1, unroll=2), 4))
+    x = special((9, 3, steps))
+    case(op, "cached", x).check("interpreter")
+    case(op, "cached_float16", x.astype(np.float16)).check("interpreter")
+
+
+@pytest.mark.parametrize("shape", [(133, 16390), (2, 20001), (2, 9000, 7)], ids=str)
+def test_launches_of_a_gpu(shape: tuple[int, ...]) -> None:
+    case("Softmax", "gpu", floats("gpu", shape, "float16", low=-9, high=9), axis=1).check("sm_90")
 
 
 def test_rows_that_fit_registers_are_read_once() -> None:

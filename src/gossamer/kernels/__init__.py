@@ -22,6 +22,7 @@ FAMILIES = (
     "einsum",
     "elementwise",
     "generators",
+    "hardmax",
     "indexing",
     "lrn",
     "matmul",

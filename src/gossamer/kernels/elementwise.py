@@ -16,7 +16,8 @@ from typing import TypeAlias
 import triton
 import triton.language as tl
 
-from gossamer.kernels.elementwise_geometry import Geometry, Layout, broadcast_strides, collapse, layout_of, magic
+from gossamer.kernels.division import divide_by, divisor_of
+from gossamer.kernels.elementwise_geometry import Geometry, Layout, broadcast_strides, collapse, layout_of
 from gossamer.kernels.elementwise_steps import evaluate
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import Address, launch
@@ -49,7 +50,7 @@ def elementwise_kernel(
 ):
     """outputs[j][i] = value RESULTS[j] of the program STEPS on the inputs at i, for all n elements of dense outputs.
 
-    extents: (extent, magic, shift) of each dimension but the first. LAYOUTS: for each input ("dense", ()), laid out as
+    extents: of each dimension but the first, as divisors. LAYOUTS: for each input ("dense", ()), laid out as
     the outputs, ("scalar", ()), or ("strided", pairs (dimension, position in strides) of the dimensions it moves in).
     STEPS: see `evaluate`. VECTOR: a power of two that divides the last extent. WIDE: offsets pass 2³¹. RAGGED: n is no
     multiple of 16.
@@ -119,16 +120,6 @@ def unravel(i, extents, VECTOR: tl.constexpr, WIDE: tl.constexpr):
         coordinates = coordinates + (coordinate,)  # type: ignore[assignment]  # noqa: RUF005
         rest = quotient
     return coordinates + (rest,)  # noqa: RUF005  # Triton has no unpacking
-
-
-@triton.jit
-def divide_by(i, extent, WIDE: tl.constexpr):
-    """i // extent by a multiplication: (i · (2³² + magic)) >> (32 + shift), for 0 ≤ i < 2³¹. WIDE: by a division."""
-    if WIDE:
-        return i // extent[0]
-    else:
-        u = i.to(tl.uint32)
-        return ((tl.umulhi(u, tl.cast(extent[1], tl.uint32)) + u) >> extent[2]).to(tl.int32)
 
 
 @triton.jit
@@ -205,7 +196,7 @@ def evaluate_elementwise(
         inputs=tuple(inputs),
         outputs=tuple(outputs),
         parameters=parameters,
-        extents=tuple((extent, *magic(extent, wide)) for extent in geometry.extents[1:]),
+        extents=tuple(divisor_of(extent, wide) for extent in geometry.extents[1:]),
         strides=tuple(moving),
         n=n,
         LAYOUTS=tuple(layouts),

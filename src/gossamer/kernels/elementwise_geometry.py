@@ -1,4 +1,4 @@
-"""How elementwise operands are addressed: merged dimensions, layouts, and division by a multiplication."""
+"""How elementwise operands are addressed: merged dimensions and layouts."""
 
 from __future__ import annotations
 
@@ -63,16 +63,3 @@ def layout_of(extents: Sequence[int], strides: Sequence[int], position: int) -> 
             return "strided", tuple((dim, position + k) for k, dim in enumerate(moving))
         step *= extent
     return "dense", ()
-
-
-def magic(divisor: int, wide: bool) -> tuple[int, int]:
-    """(magic, shift) such that x // divisor = (x · (2³² + magic)) >> (32 + shift) for 0 ≤ x < 2³². magic as a signed
-    32-bit integer.
-
-    T. Granlund and P. L. Montgomery, "Division by Invariant Integers using Multiplication", 1994, figure 4.1.
-    """
-    if wide:
-        return 0, 0
-    shift = (divisor - 1).bit_length()
-    multiplier = ((1 << 32) * ((1 << shift) - divisor)) // divisor + 1
-    return multiplier - (1 << 32) if multiplier >= 1 << 31 else multiplier, shift

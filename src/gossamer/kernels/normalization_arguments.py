@@ -16,8 +16,8 @@ DEFAULT_EPSILON = 9.999999747378752e-06
 class Parameters:
     """Where gamma and beta come from.
 
-    by: `step`, `row` (row modulo groups), `inner`, `group` (groups × per_group of them, each for `repeat` steps), or
-    `element` (one for each row and step).
+    by: `step`, `row` (row modulo groups) or `inner`, of which `repeat` in turn have the same; `group` (groups ×
+    per_group of them, each for `repeat` steps); or `element` (one for each row and step).
     """
 
     gamma: Buffer | None = None
@@ -33,6 +33,19 @@ class Parameters:
     def index_arguments(self) -> dict[str, Any]:
         """What `parameter_index` needs to know."""
         return {"groups": self.groups, "per_group": self.per_group, "repeat": self.repeat, "BY": self.by}
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """A tensor by channel, of which `width` in turn share their statistics.
+
+    In `geometry` each row is of one channel, with parameters by `row`, or channels are its inner dimension, with
+    parameters by `inner`.
+    """
+
+    geometry: Geometry
+    parameters: Parameters
+    width: int
 
 
 @dataclass(frozen=True, slots=True)

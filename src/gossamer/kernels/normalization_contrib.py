@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gossamer.kernels.normalization import normalize_calls
 from gossamer.kernels.normalization_arguments import DEFAULT_EPSILON, NO_SKIP, Norm, Skip
-from gossamer.kernels.normalization_operators import MICROSOFT, grouped
+from gossamer.kernels.normalization_operators import MICROSOFT, normalize_groups
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Refusal, Target
@@ -43,8 +42,7 @@ def _lower(node: Node, target: Target, skip: Skip) -> Lowered:
         return Refusal(f"{channels} channels in {groups} groups, with {gamma.size} gammas")
     epsilon = node.attribute("epsilon", DEFAULT_EPSILON)
     norm = Norm("variance", epsilon, activation=ACTIVATIONS[node.attribute("activation", 0)])
-    geometry, parameters = grouped(node, groups, channels_last=_is_channels_last(node))
-    return normalize_calls(node, node.x, node.y, geometry, norm, target, parameters=parameters, skip=skip)
+    return normalize_groups(node, groups, norm, target, channels_last=_is_channels_last(node), skip=skip)
 
 
 def _is_channels_last(node: Node) -> bool:

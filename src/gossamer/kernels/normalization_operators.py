@@ -7,7 +7,15 @@ from math import prod
 from gossamer.kernels.copies import Strided, copy_strided
 from gossamer.kernels.movement import broadcast
 from gossamer.kernels.normalization import normalize_calls
-from gossamer.kernels.normalization_arguments import DEFAULT_EPSILON, Norm, Parameters, Skip, Statistics
+from gossamer.kernels.normalization_arguments import (
+    DEFAULT_EPSILON,
+    NO_SKIP,
+    Channels,
+    Norm,
+    Parameters,
+    Skip,
+    Statistics,
+)
 from gossamer.kernels.reduction_geometry import Geometry, geometry_of, runs_of
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.kernels.transpose import permute
@@ -125,7 +133,7 @@ def lower_skip_layer_norm(node: Node, target: Target) -> Lowered:
         target,
         parameters=Parameters(gamma, beta, "step"),
         statistics=_statistics(node, None if simplified else 1, 2),
-        skip=Skip(skip, bias, node.output(3)),
+        skip=Skip(skip, bias, node.output(3), "same" if skip.size == node.x.size else "rows"),
     )
 
 
@@ -151,29 +159,39 @@ def _extents(node: Node, channels_last: bool) -> tuple[int, int, int]:
     return shape[0], shape[-1] if channels_last else shape[1], prod(spatial)
 
 
-def grouped(node: Node, groups: int, *, channels_last: bool) -> tuple[Geometry, Parameters]:
-    """Rows of one group of an image, and a gamma and beta (inputs 1 and 2) for each channel, or for each group."""
+def normalize_groups(
+    node: Node, groups: int, norm: Norm, target: Target, *, channels_last: bool, skip: Skip = NO_SKIP
+) -> tuple[Call, ...]:
+    """The norm of each of the groups of channels of an image, with gamma and beta (inputs 1 and 2) for each channel, or
+    for each group."""
     images, channels, pixels = _extents(node, channels_last)
     gamma, beta = node.inputs[1], node.inputs[2]
     assert gamma is not None
     width = channels // groups
     per_group = width if gamma.size == channels else 1
-    if not channels_last:
-        geometry = Geometry(images * groups, 1, 1, width * pixels, 1)
-        return geometry, Parameters(gamma, beta, "group", groups, per_group, pixels)
+    repeat = width // per_group
+    if channels_last:
+        by_channel = Geometry(images, 1, 1, pixels, channels), Parameters(gamma, beta, "inner", repeat=repeat)
+        rows = Geometry(images, pixels, groups, width, 1)
+        parameters = Parameters(gamma, beta, "group", groups, per_group, 1)
+    else:
+        by_channel = Geometry(images * channels, 1, 1, pixels, 1), Parameters(gamma, beta, "row", channels, 1, repeat)
+        rows = Geometry(images * groups, 1, 1, width * pixels, 1)
+        parameters = Parameters(gamma, beta, "group", groups, per_group, pixels)
     if width == 1:
-        return Geometry(images, 1, 1, pixels, channels), Parameters(gamma, beta, "inner")
-    geometry = Geometry(images, pixels, groups, width, 1)
-    return geometry, Parameters(gamma, beta, "group", groups, per_group, 1)
+        return normalize_calls(node, node.x, node.y, by_channel[0], norm, target, parameters=by_channel[1], skip=skip)
+    channels_of = Channels(*by_channel, width)
+    return normalize_calls(
+        node, node.x, node.y, rows, norm, target, parameters=parameters, skip=skip, channels=channels_of
+    )
 
 
 @lowers("GroupNormalization", since=18)
 @lowers("GroupNormalization", domain=CHANNELS_LAST)
 def lower_group_norm(node: Node, target: Target) -> Lowered:
     """GroupNormalization: version 18 has scale and bias per group, version 21 per channel."""
-    geometry, parameters = grouped(node, node.attribute("num_groups"), channels_last=node.channels_last)
     norm = Norm("variance", node.attribute("epsilon", DEFAULT_EPSILON))
-    return normalize_calls(node, node.x, node.y, geometry, norm, target, parameters=parameters)
+    return normalize_groups(node, node.attribute("num_groups"), norm, target, channels_last=node.channels_last)
 
 
 @lowers("LpNormalization")

@@ -1,8 +1,8 @@
 """Kernels of the pools: windows over planes (channels first), or over pixels with their channels (channels last).
 
-Tiles are rows × cols. Where channels come first, a row is a line of windows of one plane and cols are its windows; where
-they come last, a row is a window and cols are channels. Each row stands for `LINES` windows, one below the other, that
-share what they have read.
+Tiles are rows × cols. Where channels come first, a row is a line of windows of one plane and cols are its windows (where
+lines are short, a row is a window and there is one col); where channels come last, a row is a window and cols are
+channels. Each row stands for `LINES` windows, one below the other, that share what they have read.
 """
 
 from __future__ import annotations
@@ -68,6 +68,52 @@ def count_along(start, extent, end, TAPS: tl.constexpr, GAP: tl.constexpr, COUNT
 
 
 @triton.jit
+def averaged(
+    total, d0, h0, w0, extents, ends, KERNEL: tl.constexpr, GAPS: tl.constexpr,
+    COUNT_PADS: tl.constexpr, INSIDE: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
+    """total divided by how many taps count of windows that begin at d0, h0, w0. INSIDE: all. HALF: about right."""
+    if INSIDE:
+        return total * (1.0 / (KERNEL[0] * KERNEL[1] * KERNEL[2]))
+    count = count_along(h0, extents[1], ends[1], KERNEL[1], GAPS[1], COUNT_PADS)
+    count = count * count_along(w0, extents[2], ends[2], KERNEL[2], GAPS[2], COUNT_PADS)
+    count = count * count_along(d0, extents[0], ends[0], KERNEL[0], GAPS[0], COUNT_PADS)
+    count = tl.maximum(count, 1).to(total.dtype)
+    return total / count if HALF else divide(total, count)
+
+
+@triton.jit
+def pooled_line(
+    corner_ptr, d0, h, w0, row_live, col_live, strides, extents,
+    KIND: tl.constexpr, P: tl.constexpr, LOWEST: tl.constexpr, INSIDE: tl.constexpr, SURE: tl.constexpr,
+    KERNEL: tl.constexpr, GAPS: tl.constexpr, TYPE: tl.constexpr, PLANES: tl.constexpr,
+):  # fmt: skip
+    """What the taps in line h give together. corner_ptr: at line h. INSIDE, SURE: no column, no line is outside."""
+    total = None
+    for t in tl.static_range(KERNEL[0]):
+        d = d0 + t * GAPS[0]
+        here = row_live
+        if not SURE:
+            here = here & (h >= 0) & (h < extents[1])
+        if not INSIDE:
+            here = here & (d >= 0) & (d < extents[0])
+        for s in tl.static_range(KERNEL[2]):
+            w = w0 + s * GAPS[2]
+            if INSIDE:
+                mask = here & col_live
+            elif PLANES:
+                mask = here & (col_live & (w >= 0) & (w < extents[2]))
+            else:
+                mask = (here & (w >= 0) & (w < extents[2])) & col_live
+            place = corner_ptr + (t * GAPS[0] * strides[1] + s * GAPS[2] * strides[3])
+            x = typed(tl.load(place, mask, other=LOWEST if KIND == "max" else 0), TYPE)
+            if KIND == "lp":
+                x = integer_power(tl.abs(x), P)
+            total = x if t == 0 and s == 0 else merged(total, x, KIND)
+    return total
+
+
+@triton.jit
 def pool_kernel(
     x_ptr, y_ptr, n_rows, n_cols, n_channels, y_lines, x_strides, x_extents, y_extents, ends,
     KIND: tl.constexpr, P: tl.constexpr, LOWEST: tl.constexpr, COUNT_PADS: tl.constexpr, INSIDE: tl.constexpr,
@@ -75,10 +121,10 @@ def pool_kernel(
     TYPE: tl.constexpr, LINES: tl.constexpr, PLANES: tl.constexpr, DEEP: tl.constexpr,
     ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """y[p, c] = pool over taps t of x[p · STEPS - PADS + t · GAPS, c]: along columns first, then depth, then lines.
+    """y[p, c] = pool over taps t of x[p · STEPS - PADS + t · GAPS, c]: line by line, then over lines.
 
     x_strides: image, depth, line, column. ends: where the declared padding ends; taps beyond are never counted.
-    Windows of more than one line at a time (LINES) have no gaps between their lines.
+    INSIDE: no window reaches beyond the image. LINES above one: windows have no gaps between their lines.
     """
     image, depth, line, column, channel, row_live, col_live = windows_of(
         tl.program_id(0), n_rows, n_cols, y_extents, LINES, PLANES, DEEP, ROWS, COLS, WIDE
@@ -88,47 +134,21 @@ def pool_kernel(
     corner_ptr = corner_ptr + (w0 * x_strides[3] + channel)
     lines = ()  # grows line by line; Triton has no lists
     for k in tl.static_range((LINES - 1) * STEPS[1] + KERNEL[1]):
-        total = None
-        for t in tl.static_range(KERNEL[0]):
-            d, h = d0 + t * GAPS[0], h0 + k * GAPS[1]
-            here = row_live
-            if not INSIDE:
-                here = here & (d >= 0) & (d < x_extents[0]) & (h >= 0) & (h < x_extents[1])
-            elif LINES > 1:  # the last row's windows may be fewer
-                here = here & (h < x_extents[1])
-            line_ptr = corner_ptr + (t * GAPS[0] * x_strides[1] + k * GAPS[1] * x_strides[2])
-            for s in tl.static_range(KERNEL[2]):
-                w = w0 + s * GAPS[2]
-                if INSIDE:
-                    mask = here & col_live
-                elif PLANES:
-                    mask = here & (col_live & (w >= 0) & (w < x_extents[2]))
-                else:
-                    mask = (here & (w >= 0) & (w < x_extents[2])) & col_live
-                x = tl.load(line_ptr + s * GAPS[2] * x_strides[3], mask, other=LOWEST if KIND == "max" else 0)
-                x = typed(x, TYPE)
-                if KIND == "lp":
-                    x = integer_power(tl.abs(x), P)
-                if t == 0 and s == 0:
-                    total = x
-                else:
-                    total = merged(total, x, KIND)
-        lines = lines + (total,)  # type: ignore[assignment]  # noqa: RUF005
+        pooled = pooled_line(
+            corner_ptr + k * GAPS[1] * x_strides[2], d0, h0 + k * GAPS[1], w0, row_live, col_live, x_strides,
+            x_extents, KIND, P, LOWEST, INSIDE, INSIDE and LINES == 1, KERNEL, GAPS, TYPE, PLANES,
+        )  # fmt: skip
+        lines = lines + (pooled,)  # type: ignore[assignment]  # noqa: RUF005
+    HALF: tl.constexpr = y_ptr.dtype.element_ty == tl.float16
     for j in tl.static_range(LINES):
         result = lines[j * STEPS[1]]
         for k in tl.static_range(1, KERNEL[1]):
             result = merged(result, lines[j * STEPS[1] + k], KIND)
-        if KIND == "lp":
-            result = root(result, P)
+        if KIND == "lp":  # an approximate root is exact enough for halves, and has no branches
+            result = tl.sqrt(result) if P == 2 and HALF else root(result, P)
         elif KIND == "average":
-            if INSIDE:
-                result = result * (1.0 / (KERNEL[0] * KERNEL[1] * KERNEL[2]))
-            else:
-                count = count_along(h0 + j * STEPS[1], x_extents[1], ends[1], KERNEL[1], GAPS[1], COUNT_PADS)
-                count = count * count_along(w0, x_extents[2], ends[2], KERNEL[2], GAPS[2], COUNT_PADS)
-                count = count * count_along(d0, x_extents[0], ends[0], KERNEL[0], GAPS[0], COUNT_PADS)
-                count = tl.maximum(count, 1).to(result.dtype)
-                result = divide(result, count) if y_ptr.dtype.element_ty.primitive_bitwidth > 16 else result / count
+            start = h0 + j * STEPS[1]
+            result = averaged(result, d0, start, w0, x_extents, ends, KERNEL, GAPS, COUNT_PADS, INSIDE, HALF)
         at = ((image.to(tl.int64) * y_extents[0][0] + depth) * y_lines + line + j) * y_extents[2][0]
         stored = (row_live & (line + j < y_lines)) & col_live
         tl.store(y_ptr + (at + column) * n_channels + channel, result.to(y_ptr.dtype.element_ty), stored)
@@ -179,10 +199,7 @@ def pool_taps_kernel(
             result = tl.where(taken, x, result)
             index = tl.where(taken, here, index)
     if KIND == "average":
-        count = count_along(h0, x_extents[1], ends[1], KERNEL[1], GAPS[1], COUNT_PADS)
-        count = count * count_along(w0, x_extents[2], ends[2], KERNEL[2], GAPS[2], COUNT_PADS)
-        count = count * count_along(d0, x_extents[0], ends[0], KERNEL[0], GAPS[0], COUNT_PADS)
-        result = divide(result, tl.maximum(count, 1).to(result.dtype))
+        result = averaged(result, d0, h0, w0, x_extents, ends, KERNEL, GAPS, COUNT_PADS, False, False)
     elif KIND == "lp":
         result = root(result, P)
     at = ((image.to(tl.int64) * y_extents[0][0] + depth) * y_lines + line) * y_extents[2][0]

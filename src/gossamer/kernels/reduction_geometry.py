@@ -179,6 +179,24 @@ def streaming_warps(tile: Tile) -> int:
     return max(1, min(THREADS // 32, tile.elements // 128))
 
 
+def part_tile(geometry: Geometry, itemsize: int, target: Target) -> Tile:
+    """The tile that is one part of the steps: 128 bytes along the contiguous dimension, then steps, then rows.
+
+    8192 elements, or fewer where there would be too few parts for the machine.
+    """
+    inner = min(power_of_two(geometry.inner), 1024 if target.interpreted else 128 // itemsize)
+
+    def of_size(elements: int) -> Tile:
+        steps = min(power_of_two(geometry.steps), elements // inner)
+        return Tile(min(power_of_two(geometry.rows), elements // (steps * inner)), steps, inner)
+
+    if target.interpreted:
+        return of_size(2**16)
+    sizes = (of_size(elements) for elements in (8192, 4096, 2048))
+    enough = STREAMS // 2 * target.sm_count
+    return next((t for t in sizes if t.programs(geometry) * cdiv(geometry.steps, t.steps) >= enough), of_size(2048))
+
+
 RESIDENT = 16384
 """Elements a program keeps in registers: 32 fp32 values for each of 512 threads."""
 
@@ -192,7 +210,32 @@ def resident_tile(geometry: Geometry, itemsize: int, target: Target) -> Tile | N
     least = steps * min(power_of_two(geometry.inner), max(32 // itemsize, 1))
     if least > RESIDENT or (steps > 4096 and geometry.outputs < target.sm_count // 4):
         return None
-    return tile_for(geometry, itemsize, target, elements=max(2048, least), whole_row=True)
+    one_warp = geometry.inner == 1 and 512 <= least <= 1024  # no warp waits for another
+    return tile_for(geometry, itemsize, target, elements=least if one_warp else max(2048, least), whole_row=True)
+
+
+CACHED_ROW = 2**18
+"""Bytes of a row that its program may read twice: one for each multiprocessor stay in a cache of 40 MB."""
+
+
+def cached_rows(geometry: Geometry, itemsize: int, target: Target) -> tuple[Tile, int] | None:
+    """The tile and warps of a program that reads its one row twice, the second time from cache.
+
+    None where rows are not contiguous, too long, or too few for the machine. Longer rows get more warps, so that fewer
+    are in the cache at a time.
+    """
+    nbytes = geometry.steps * itemsize
+    contiguous = geometry.inner == 1 and geometry.reduced0 == 1
+    if not contiguous or nbytes > CACHED_ROW or geometry.rows < target.sm_count:
+        return None
+    num_warps = 8 if nbytes <= 2**16 else 16 if nbytes <= 2**17 else 32
+    steps = 2**16 if target.interpreted else num_warps * 32 * 16 // itemsize
+    return Tile(1, min(power_of_two(geometry.steps), steps), 1, 1 if target.interpreted else 4), num_warps
+
+
+def vector_of(n_steps: int, itemsize: int) -> int:
+    """VECTOR of `edge_steps` for rows of n_steps contiguous elements: 1 where each is made of whole vectors."""
+    return 1 if n_steps * itemsize % 16 == 0 else 16 // itemsize
 
 
 def warps_for(elements: int, programs: int, target: Target, *, most: int = 8) -> int:
@@ -243,6 +286,17 @@ def step_offsets(step, kept1, reduced1, n_inner, NESTED: tl.constexpr, WIDE: tl.
         return (step // reduced1) * kept1 * reduced1 * n_inner + (step % reduced1) * n_inner
     else:
         return step * n_inner
+
+
+@triton.jit
+def edge_steps(row_start, n_steps, VECTOR: tl.constexpr):
+    """What vectors of 16 bytes leave of a contiguous row that begins at offset row_start: the steps before and behind
+    them, in 2 · VECTOR lanes; which lanes have one; where the vectors begin, and how many steps they have."""
+    lane = tl.arange(0, 2 * VECTOR)[None, :, None]
+    head = ((VECTOR - row_start % VECTOR) % VECTOR).to(tl.int32)
+    body = (n_steps - head) // VECTOR * VECTOR
+    step = tl.where(lane < VECTOR, lane, head + body + lane - VECTOR)
+    return step, tl.where(lane < VECTOR, lane < head, step < n_steps), head, body
 
 
 @triton.jit

@@ -158,7 +158,7 @@ def test_next_candidate_is_tried(python: Python, fakes: fake_cudnn.Library) -> N
 
 
 def test_copy_that_is_loaded_already_comes_first(python: Python, fakes: fake_cudnn.Library, tmp_path: Path) -> None:
-    """R1.2: PyTorch's, say, which opens its libraries RTLD_GLOBAL."""
+    """R1.2, R1.10: PyTorch's, say, which opens its libraries RTLD_GLOBAL."""
     fakes.installed(python)
     theirs = fakes.at(tmp_path / "theirs", Fake(version=92500))
     before = f"import ctypes; theirs = ctypes.CDLL({str(theirs)!r}, mode=ctypes.RTLD_GLOBAL)"
@@ -215,7 +215,7 @@ def test_threads_load_once_and_agree(python: Python, fakes: fake_cudnn.Library) 
 
 
 def test_policies_of_two_sessions(python: Python, fakes: fake_cudnn.Library) -> None:
-    """R3.3, R3.4: 0 opens nothing and knows its reason; 1 loads in the same process, and 0 stays without."""
+    """R3.3, R3.4, R1.10: 0 opens nothing, and says so; 1 loads in the same process, and 0 stays without."""
     fakes.installed(python)
     seen = python.run("""
         import json, sys
