@@ -27,7 +27,7 @@ SESSIONS = """
         return gossamer.InferenceSession(model(body).SerializeToString(), providers=providers)
 
     def opened_here():
-        return [path for path in opened if "cudnn" in path and path.startswith("/")]
+        return [path for path in opened if "libcudnn" in path and path.startswith("/")]
 
     def mapped():
         lines = [line.split() for line in open("/proc/self/maps") if "libcudnn" in line]

@@ -96,7 +96,7 @@ def named_in(text: str) -> set[str]:
 def holders() -> dict[str, list[str]]:
     """Number → files of tests that name it, sorted; unknown numbers, too."""
     found: dict[str, list[str]] = {}
-    for path in sorted(TESTS.rglob("test_*.py")):
+    for path in sorted(set(TESTS.rglob("test_*.py")) - {TESTS / "unit" / "test_requirements.py"}):
         for number in named_in(path.read_text(encoding="utf-8")):
             found.setdefault(number, []).append(path.relative_to(TESTS).as_posix())
     return found

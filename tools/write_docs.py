@@ -1,4 +1,4 @@
-"""Write the documents that code can print: docs/env_vars.md, docs/operators.md, docs/provider_options.md.
+"""Write the documents that code can print: those of `DOCUMENTS`, in docs/.
 
 `python tools/write_docs.py` writes them; `--check` writes nothing and fails, naming each one that is not current.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import requirements
 from gossamer import kernels, options, settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -124,6 +125,7 @@ DOCUMENTS: dict[str, Callable[[], str]] = {
     "env_vars.md": env_vars,
     "operators.md": operators,
     "provider_options.md": provider_options,
+    "requirements.md": requirements.as_markdown,
 }
 
 

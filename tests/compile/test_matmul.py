@@ -7,7 +7,7 @@ import pytest
 import harness
 from cases import matmul as cases
 from gossamer.kernels import gemm
-from gossamer.kernels.gemm_tiles import cdiv, choose_strip, choose_tiles, uses_tensor_cores
+from gossamer.kernels.gemm_tiles import Strip, cdiv, choose_strip, choose_tiles, uses_tensor_cores
 from gossamer.program import Target
 
 DTYPES = ("float16", "bfloat16", "float32", "float64", "int32", "int64")
@@ -52,6 +52,13 @@ def test_large_products_use_large_tiles_and_small_ones_fill_the_device() -> None
     assert large.block_m * large.block_n >= 128 * 128
     small = choose_tiles(128, 768, 768, 1, "float16", target)
     assert small.programs(128, 768, 1) >= target.sm_count // 2
+
+
+def test_vectors_prefetch_through_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `bench/tiles.py` offers besides loads into registers."""
+    monkeypatch.setattr(gemm, "choose_strip", lambda *_: Strip(32, 128, 4, 2, num_stages=3))
+    inputs = [harness.np.zeros(shape, harness.np.float16) for shape in ((1, 512), (512, 64))]
+    harness.compile_all(harness.kernels_of(harness.node_model("MatMul", inputs, constants=(1,))))
 
 
 def test_tf32_is_the_callers_choice() -> None:

@@ -1,10 +1,10 @@
-"""Attention in the interpreter, against NumPy and onnxruntime."""
+"""Attention in the interpreter, against NumPy and onnxruntime. (R6)"""
 
 from __future__ import annotations
 
 import pytest
 
-from cases.attention import CASES, SPLIT, in_tf32
+from cases.attention import CASES, SPLIT, fused, in_tf32
 from cases.node_case import NodeCase
 from gossamer.kernels import attention
 from gossamer.kernels.attention_tiles import Extents, Tiles, choose_tiles
@@ -43,6 +43,14 @@ def test_several_steps_and_splits_give_the_same(case: NodeCase, splits: int, mon
 
     monkeypatch.setattr(attention, "choose_tiles", small)
     case.check("interpreter")
+
+
+@pytest.mark.parametrize("splits", [1, 2])
+def test_causal_tiles_start_with_the_longest_of_several_heads(splits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five heads of three tiles, two heads at a time: the last one is alone."""
+    monkeypatch.setattr(attention, "choose_tiles", lambda *_: Tiles(4, 4, 4, 1, False, splits))
+    assert attention._together(True, 3, Target.named("interpreter")) == 2
+    fused("together", (1, 5, 5, 10, 10, 8, 8), causal=1).check("interpreter")
 
 
 def test_decoding_splits_keys_and_packs_heads() -> None:

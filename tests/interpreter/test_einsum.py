@@ -1,4 +1,4 @@
-"""Einsum in the interpreter, against NumPy and onnxruntime, and what its equations become."""
+"""Einsum in the interpreter, against NumPy and onnxruntime, and what its equations become. (R6)"""
 
 from __future__ import annotations
 

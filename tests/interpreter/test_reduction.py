@@ -1,4 +1,4 @@
-"""Reductions in the interpreter, against onnxruntime or NumPy."""
+"""Reductions in the interpreter, against onnxruntime or NumPy. (R6)"""
 
 from __future__ import annotations
 

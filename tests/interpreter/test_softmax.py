@@ -1,4 +1,4 @@
-"""Softmax and its kin in the interpreter, against onnxruntime."""
+"""Softmax and its kin in the interpreter, against onnxruntime. (R6)"""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from gossamer.kernels.reduction_geometry import (
     runs_of,
     splits_for,
     step_offsets,
-    tile_for,
-    warps_for,
+    streaming_tile,
+    streaming_warps,
 )
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
@@ -39,16 +39,29 @@ def replaces(a, b, LARGEST: tl.constexpr, LAST: tl.constexpr):
 
 
 @triton.jit
+def best_of_lanes(best, index, LARGEST: tl.constexpr, LAST: tl.constexpr):
+    """The best along axis 1 and its index; -1 where no lane has one."""
+    value = tl.max(best, axis=1, keep_dims=True) if LARGEST else tl.min(best, axis=1, keep_dims=True)
+    at_best = (index >= 0) & (best == value)
+    if LAST:
+        return value, tl.max(tl.where(at_best, index, -1), axis=1, keep_dims=True)
+    else:
+        first = tl.min(tl.where(at_best, index, 2**31 - 1), axis=1, keep_dims=True)
+        return value, tl.where(first == 2**31 - 1, -1, first)
+
+
+@triton.jit
 def arg_reduce_kernel(
     x_ptr, x_index_ptr, value_ptr, index_ptr, n_rows, kept1, reduced1, n_inner, n_steps, chunk,
     LARGEST: tl.constexpr, LAST: tl.constexpr, WORST: tl.constexpr, TYPE: tl.constexpr,
     NESTED: tl.constexpr, WIDE: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr, BLOCK_STEPS: tl.constexpr, BLOCK_INNER: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_STEPS: tl.constexpr, BLOCK_INNER: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """index[part, row, k] = argmax over the part's steps of x[row, step, k]; value is what stands there.
 
     As onnxruntime has it, NaN is passed over except at step 0, where it wins. In a second pass x are the values of the
-    parts and x_index what they came from, -1 where a part had none.
+    parts and x_index what they came from, -1 where a part had none. A row where nothing is better than WORST has that
+    at step 0, or NaN.
     """
     inner_blocks = tl.cdiv(n_inner, BLOCK_INNER)
     row = ((tl.program_id(0) // inner_blocks).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None, None]
@@ -56,28 +69,28 @@ def arg_reduce_kernel(
     part = tl.program_id(1)
     base = row_offsets(row, kept1, reduced1, n_inner, n_steps, NESTED) + k
     live = (row < n_rows) & (k < n_inner)
-    origin = as_type(tl.zeros((BLOCK_ROWS, BLOCK_STEPS, BLOCK_INNER), tl.int32), TYPE)
-    best = tl.full((BLOCK_ROWS, BLOCK_STEPS, BLOCK_INNER), WORST, origin.dtype)
+    lane = tl.arange(0, BLOCK_STEPS)[None, :, None]
+    best = tl.full((BLOCK_ROWS, BLOCK_STEPS, BLOCK_INNER), WORST, as_type(tl.zeros((1,), tl.int32), TYPE).dtype)
     best_index = tl.full((BLOCK_ROWS, BLOCK_STEPS, BLOCK_INNER), -1, tl.int32)
     begin, end = part_bounds(part, chunk, n_steps, WIDE)
-    for start in range(begin, end, BLOCK_STEPS):
-        step = (start + tl.arange(0, BLOCK_STEPS))[None, :, None]
-        mask = live & (step < end)
-        offsets = base + step_offsets(step, kept1, reduced1, n_inner, NESTED, WIDE)
-        x = as_type(tl.load(x_ptr + offsets, mask, other=0), TYPE)
-        index = step if x_index_ptr is None else tl.load(x_index_ptr + offsets, mask, other=-1)
-        # Until a lane holds a number, any number will do, the worst included.
-        taken = mask & (index >= 0) & (replaces(x, best, LARGEST, LAST) | ((best_index < 0) & (x == x)))  # noqa: PLR0124
-        best = tl.where(taken, x, best)
-        best_index = tl.where(taken, index.to(best_index.dtype), best_index)
-    found = best_index >= 0
-    value = tl.max(best, axis=1, keep_dims=True) if LARGEST else tl.min(best, axis=1, keep_dims=True)
-    at_best = found & (best == value)
-    if LAST:
-        index = tl.max(tl.where(at_best, best_index, -1), axis=1, keep_dims=True)
-    else:
-        first = tl.min(tl.where(at_best, best_index, 2**31 - 1), axis=1, keep_dims=True)
-        index = tl.where(tl.max(found.to(tl.int32), axis=1, keep_dims=True) > 0, first, -1)
+    for start in range(begin, end, UNROLL * BLOCK_STEPS):
+        for i in tl.static_range(UNROLL):
+            first = start + i * BLOCK_STEPS
+            mask = live & (first + lane < end)
+            offsets = base + step_offsets(first + lane, kept1, reduced1, n_inner, NESTED, WIDE)
+            x = as_type(tl.load(x_ptr + offsets, mask, other=WORST), TYPE)
+            taken = replaces(x, best, LARGEST, LAST)
+            if x_index_ptr is None:
+                taken = taken & mask if LAST else taken
+                best_index = tl.where(taken, first.to(tl.int32), best_index)  # the same in every lane until the end
+            else:
+                index = tl.load(x_index_ptr + offsets, mask, other=-1).to(tl.int32)
+                taken = taken & (index >= 0)
+                best_index = tl.where(taken, index, best_index)
+            best = tl.where(taken, x, best)
+    if x_index_ptr is None:
+        best_index = tl.where(best_index < 0, -1, best_index + lane)
+    value, index = best_of_lanes(best, best_index, LARGEST, LAST)
     start = as_type(tl.load(x_ptr + base, live, other=0), TYPE)
     stuck = (part == 0) & (start != start)  # noqa: PLR0124
     index = tl.where(stuck, 0, index)
@@ -95,17 +108,17 @@ def arg_calls(
     """The launches that write the int64 indices of the extremes of `x` along `axis` (not negative, not empty)."""
     geometry = geometry_of(runs_of(x.shape, (axis,)))
     assert geometry is not None
-    tile = tile_for(geometry, x.itemsize, target, elements=2048)
+    tile = streaming_tile(geometry, x.itemsize, target)
     splits = splits_for(geometry, tile, target)
     if splits == 1:
-        return (_pass(x, None, None, index, geometry, tile, 1, largest, last, target),)
+        return (_pass(x, None, None, index, geometry, tile, 1, largest, last),)
     values = node.temporary((splits, geometry.outputs), accumulator_of(x.dtype))
     indices = node.temporary((splits, geometry.outputs), "int64")
     rest = Geometry(1, 1, 1, splits, geometry.outputs)
-    rest_tile = tile_for(rest, 8, target, elements=2048)
+    rest_tile = streaming_tile(rest, values.itemsize, target)
     return (
-        _pass(x, None, values, indices, geometry, tile, splits, largest, last, target),
-        _pass(values, indices, None, index, rest, rest_tile, 1, largest, last, target),
+        _pass(x, None, values, indices, geometry, tile, splits, largest, last),
+        _pass(values, indices, None, index, rest, rest_tile, 1, largest, last),
     )
 
 
@@ -119,23 +132,23 @@ def _pass(
     splits: int,
     largest: bool,
     last: bool,
-    target: Target,
 ) -> Launch:
-    blocks = cdiv(geometry.steps, tile.steps)
+    taken = tile.steps * tile.unroll
     return launch(
         arg_reduce_kernel,
         (tile.programs(geometry), splits),
         writes=index if value is None else (value, index),
-        num_warps=warps_for(tile.elements, tile.programs(geometry) * splits, target),
+        num_warps=streaming_warps(tile),
         x_ptr=x,
         x_index_ptr=x_index,
         value_ptr=value,
         index_ptr=index,
-        chunk=cdiv(blocks, splits) * tile.steps,
+        chunk=cdiv(cdiv(geometry.steps, taken), splits) * taken,
         LARGEST=largest,
         LAST=last,
         WORST=_worst(x.dtype, largest),
         TYPE=accumulator_of(x.dtype),
+        UNROLL=tile.unroll,
         **geometry.arguments(),
         **tile.constants(),
     )

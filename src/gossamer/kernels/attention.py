@@ -201,7 +201,8 @@ def _attend(
     rows, heads = attention.queries * group, attention.kv_heads
     if not tiles.packed:
         rows, heads = attention.queries, attention.heads
-    plain = attention.bias is None and attention.mask is None and not attention.softcap and attention.scale > 0
+    # Minus infinity times `scale`, in fp32, must stay what it is.
+    plain = attention.bias is None and attention.mask is None and not attention.softcap and attention.scale > 2**-100
     return launch(
         attention_kernel,
         (cdiv(rows, tiles.block_m) * tiles.splits * heads * attention.batch,),
@@ -217,7 +218,7 @@ def _attend(
         n_heads=heads,
         group=group,
         splits=tiles.splits,
-        together=_together(attention, cdiv(rows, tiles.block_m), target),
+        together=_together(attention.causal, cdiv(rows, tiles.block_m), target),
         V_SIZE=attention.v_head_size,
         SINK="heads" if attention.sink is not None else "zero" if attention.smooth else "none",
         # A split that sees nothing has no say in the sum, which its NaN would; `_combine` knows what all splits saw.
@@ -234,10 +235,10 @@ def _attend(
     )
 
 
-def _together(attention: Attention, tiles: int, target: Target) -> int:
+def _together(causal: bool, tiles: int, target: Target) -> int:
     """Heads that start their tiles together: one after the other unless causal, where tiles differ in length. Then
     enough of them that short tiles fill the device at the end, and few enough that their keys stay in L2."""
-    return cdiv(4 * target.sm_count, tiles) if attention.causal else 1
+    return cdiv(4 * target.sm_count, tiles) if causal else 1
 
 
 def _needs_checks(attention: Attention) -> bool:

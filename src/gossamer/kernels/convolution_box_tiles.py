@@ -15,6 +15,7 @@ from gossamer.kernels.convolution_geometry import Convolution
 from gossamer.kernels.convolution_tiles import (
     Shape,
     best_convolution_tiles,
+    box_bytes,
     cycles,
     extents_of,
     priced,
@@ -73,15 +74,21 @@ class BoxTiles:
         return prod(self.boxes(convolution)) * cdiv(convolution.outputs, self.block_n)
 
 
-# block_k counts 16-bit elements: a row of it is the 128 bytes that shared memory's banks are swizzled over.
+# block_k counts 16-bit elements: a row of it is the 128 bytes that shared memory's banks are swizzled over. A
+# multiprocessor holds several programs with short pipelines; where there is but one for each, a long one has to do.
 BOX_TILES = (
     Tiles(128, 256, 64, 8, 3),
+    Tiles(128, 256, 64, 8, 4),
     Tiles(256, 128, 64, 8, 3),
-    Tiles(128, 128, 64, 8, 3),
+    Tiles(256, 128, 64, 8, 4),
     Tiles(128, 128, 64, 4, 3),
+    Tiles(128, 128, 64, 4, 6),
     Tiles(128, 64, 64, 4, 4),
+    Tiles(128, 64, 64, 4, 8),
     Tiles(64, 128, 64, 4, 4),
+    Tiles(64, 128, 64, 4, 8),
     Tiles(64, 64, 64, 4, 4),
+    Tiles(64, 64, 64, 4, 8),
     Tiles(128, 32, 64, 4, 4),
     Tiles(64, 32, 64, 4, 6),
 )
@@ -139,10 +146,10 @@ def priced_boxes(convolution: Convolution, dtype: str, target: Target) -> Iterat
         steps, programs = extents.steps(plain.block_k), tiles.count(convolution)
         yield cycles(shape, programs, steps, itemsize, target), tiles
         held = _held(shape, itemsize, target)
-        if held and programs > held * target.sm_count:
+        if held and programs > held * target.sm_count and convolution.y.channels_last:
             lasting = Shape(plain, shape.shared, shape.latency, shape.writing, held)
             yield cycles(lasting, programs, steps, itemsize, target, prologue=0), BoxTiles(*how, persistent=True)
-        if plain.shared_bytes(itemsize) + 4 * plain.block_m * plain.block_n > target.shared_bytes:
+        if box_bytes(plain, itemsize) + 4 * plain.block_m * plain.block_n > target.shared_bytes:
             continue  # partial sums are in shared memory on their way out, while the pipeline still has its own
         for splits in split_counts(programs, steps, target):
             first = cycles(shape, programs * splits, cdiv(steps, splits), 4, target)
@@ -156,14 +163,14 @@ def _shapes(dtype: str, target: Target, most_k: int) -> tuple[Shape, ...]:
     return tuple(
         shape_of(tiles, dtype, target, boxes=True)
         for tiles in fitting
-        if tiles.shared_bytes(itemsize) <= target.shared_bytes
+        if box_bytes(tiles, itemsize) <= target.shared_bytes
     )
 
 
 def _held(shape: Shape, itemsize: int, target: Target) -> int:
     """How many persistent programs a multiprocessor holds: beside the pipeline each has room for the tile that it is
     writing and for the residual that it adds."""
-    shared = shape.tiles.shared_bytes(itemsize) + 2 * shape.tiles.block_m * shape.tiles.block_n * itemsize
+    shared = box_bytes(shape.tiles, itemsize) + 2 * shape.tiles.block_m * shape.tiles.block_n * itemsize
     return min(target.shared_bytes // shared, shape.resident)
 
 

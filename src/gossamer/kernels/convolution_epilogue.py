@@ -45,9 +45,9 @@ def split_k_epilogue_kernel(
     if WIDE:
         at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = at < size
-    acc = tl.zeros((BLOCK,), partial_ptr.dtype.element_ty)
+    acc = tl.zeros((BLOCK,), tl.float64 if partial_ptr.dtype.element_ty == tl.float64 else tl.float32)
     for split in tl.static_range(SPLITS):
-        acc += tl.load(partial_ptr + split * split_stride.to(tl.int64) + at, mask=mask, other=0.0)
+        acc += tl.load(partial_ptr + split * split_stride.to(tl.int64) + at, mask=mask, other=0.0).to(acc.dtype)
     acc = finish(acc, at // channel_stride % n_channels, mask, at, mask, bias_ptr, z_ptr, alpha, beta, KIND)
     tl.store(y_ptr + at, acc.to(y_ptr.dtype.element_ty), mask=mask)
 

@@ -25,12 +25,12 @@ PROLOGUE = 300
 """Cycles a program spends outside its loop, besides writing its tile: coordinates, filling the pipeline."""
 STEP = 140
 """Cycles of a step that neither the tensor cores nor memory account for: barriers, window arithmetic."""
-BOX_STEP = 40
-"""The same where the copy engine fetches the operands."""
 SECOND_LAUNCH = 2700
 """Cycles of the launch that adds partial sums, besides its traffic."""
 L2_BYTES = 37
 """Bytes per cycle that one multiprocessor gets out of L2 when all of them ask."""
+BOX_STEP, BOX_LATENCY, BOX_L2_BYTES = 40, 1000, 64
+"""STEP, LATENCY and L2_BYTES where the copy engine fetches the operands."""
 WRITTEN_BYTES = 28
 """Bytes per cycle that one multiprocessor writes at the end of a tile."""
 GATHER = 30
@@ -200,19 +200,27 @@ def shape_of(tiles: Tiles, dtype: str, target: Target, *, singly: bool = False, 
     # Sixteen bytes take about eight instructions.
     issue = 0 if boxes else (tiles.block_m * tiles.block_k * GATHER if singly else moved / 2) / ISSUE
     step = BOX_STEP if boxes else STEP
-    # Loads narrower than four bytes are not prefetched.
-    latency = LATENCY if singly else LATENCY / max(1, tiles.num_stages - 1)
-    shared = max(multiply, moved / L2_BYTES, issue) + step / 2
+    # Loads narrower than four bytes are not prefetched; a box is once its place has been multiplied.
+    latency = LATENCY if singly else (BOX_LATENCY + multiply if boxes else LATENCY) / max(1, tiles.num_stages - 1)
+    shared = max(multiply, moved / (BOX_L2_BYTES if boxes else L2_BYTES), issue) + step / 2
     writing = tiles.block_m * tiles.block_n / WRITTEN_BYTES
-    resident = _resident(tiles, itemsize, BOX_REGISTERS if boxes else GATHER_REGISTERS, target)
+    nbytes = box_bytes(tiles, itemsize) if boxes else tiles.shared_bytes(itemsize)
+    resident = _resident(tiles, nbytes, BOX_REGISTERS if boxes else GATHER_REGISTERS, target)
     return Shape(tiles, shared, latency + step, writing, resident)
 
 
-def _resident(tiles: Tiles, itemsize: int, registers_besides: int, target: Target) -> int:
+def box_bytes(tiles: Tiles, itemsize: int) -> int:
+    """Bytes of shared memory that a program takes where the copy engine fetches operands: the last stage is the one
+    being multiplied, and half of a tile is on its way out."""
+    stage = (tiles.block_m + tiles.block_n) * tiles.block_k * itemsize
+    return (tiles.num_stages - 1) * stage + tiles.block_m * tiles.block_n * itemsize // 2 + 256
+
+
+def _resident(tiles: Tiles, nbytes: int, registers_besides: int, target: Target) -> int:
     """Programs that one multiprocessor holds at a time: bounded by shared memory, registers and warps."""
     threads = 32 * tiles.num_warps
     registers = threads * (registers_besides + tiles.block_m * tiles.block_n // threads)
-    return max(1, min(target.shared_bytes // tiles.shared_bytes(itemsize), REGISTERS // registers, 1536 // threads))
+    return max(1, min(target.shared_bytes // nbytes, REGISTERS // registers, 1536 // threads))
 
 
 def _rate(tiles: Tiles, dtype: str, target: Target) -> float:

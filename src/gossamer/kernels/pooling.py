@@ -116,29 +116,31 @@ def _fills_rows(pool: Pool) -> bool:
 
 
 def _tile(pool: Pool, itemsize: int, planes: bool, by_taps: bool, target: Target) -> Tile:
-    """Tiles of about two vectors, or four windows, per thread and line; fewer where multiprocessors would idle."""
-    lines = 1 if by_taps else _lines(pool)
+    """Per thread and line a window, whose neighbours are a warp's, or vectors of channels; smaller tiles where
+    multiprocessors would idle."""
+    lines = 1 if by_taps else _lines(pool, target)
     extent = pool.y.extents[2] if planes else pool.x.channels
     n_rows = pool.images * pool.y.extents[0] * cdiv(pool.y.extents[1], lines) * (1 if planes else pool.y.extents[2])
     if target.interpreted:
         cols = power_of_two(extent, 1024)
         return Tile(lines, min(power_of_two(n_rows), max(1, 2**16 // cols)), cols, 4)
     cols = filled_block(extent, 128 if planes else 128 // itemsize)
-    rows = max(1, (512 if pool.x.channels == 1 else 2048 // lines) // cols)
+    rows = max(1, (128 if pool.x.channels == 1 else 2048 // lines) // cols)
     rows = min(rows, power_of_two(n_rows))
     while rows > 1 and rows * cols > 64 and cdiv(n_rows, rows) * cdiv(extent, cols) < 2 * target.sm_count:
         rows //= 2
-    return Tile(lines, rows, cols, min(4, max(1, rows * cols // (64 if pool.x.channels == 1 else 256))))
+    return Tile(lines, rows, cols, min(4, max(1, rows * cols // (32 if pool.x.channels == 1 else 256))))
 
 
-def _lines(pool: Pool) -> int:
-    """As many lines of windows at a time as fill blocks and keep the kernel short."""
+def _lines(pool: Pool, target: Target) -> int:
+    """As many lines of windows at a time as fill blocks, keep the kernel short and leave work for all multiprocessors."""
     (depth, height, width), (_, step, _) = pool.window.kernel, pool.window.strides
     if pool.window.dilations[1] > 1:
         return 1
-    candidates = [n for n in (4, 2) if depth * ((n - 1) * step + height) * width <= MAX_LOADS]
-    fitting = [n for n in candidates if 4 * pool.y.extents[1] >= 3 * n * cdiv(pool.y.extents[1], n)]
-    return max(fitting, default=1)
+    share = pool.pixels * pool.x.channels // (1 if target.interpreted else 512 * target.sm_count)
+    candidates = [n for n in ((8, 4, 2) if pool.x.channels == 1 else (4, 2)) if n <= share]
+    short = [n for n in candidates if depth * ((n - 1) * step + height) * width <= MAX_LOADS]
+    return max((n for n in short if 4 * pool.y.extents[1] >= 3 * n * cdiv(pool.y.extents[1], n)), default=1)
 
 
 def _accumulator(dtype: str, kind: str) -> str:

@@ -1,7 +1,7 @@
 """Kernels of the pools: windows over planes (channels first), or over pixels with their channels (channels last).
 
-Tiles are rows × cols. Where channels come first, a row is a line of windows of one plane and cols are its windows (where
-lines are short, a row is a window and there is one col); where channels come last, a row is a window and cols are
+Tiles are rows × cols. Where channels come first, a row is a line of windows of one plane, cols are its windows; where
+lines are short, a row is a window and there is one col. Where channels come last, a row is a window and cols are its
 channels. Each row stands for `LINES` windows, one below the other, that share what they have read.
 """
 
@@ -88,15 +88,16 @@ def pooled_line(
     KIND: tl.constexpr, P: tl.constexpr, LOWEST: tl.constexpr, INSIDE: tl.constexpr, SURE: tl.constexpr,
     KERNEL: tl.constexpr, GAPS: tl.constexpr, TYPE: tl.constexpr, PLANES: tl.constexpr,
 ):  # fmt: skip
-    """What the taps in line h give together. corner_ptr: at line h. INSIDE, SURE: no column, no line is outside."""
+    """What the taps in line h give together. corner_ptr: at line h. INSIDE: none is outside of
+    the image, SURE: and none below it, where a row has fewer windows than others."""
     total = None
     for t in tl.static_range(KERNEL[0]):
         d = d0 + t * GAPS[0]
         here = row_live
-        if not SURE:
-            here = here & (h >= 0) & (h < extents[1])
         if not INSIDE:
-            here = here & (d >= 0) & (d < extents[0])
+            here = here & (d >= 0) & (d < extents[0]) & (h >= 0)
+        if not SURE:
+            here = here & (h < extents[1])
         for s in tl.static_range(KERNEL[2]):
             w = w0 + s * GAPS[2]
             if INSIDE:

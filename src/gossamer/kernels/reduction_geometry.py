@@ -145,9 +145,10 @@ STREAMS = 8
 def streaming_tile(geometry: Geometry, itemsize: int, target: Target) -> Tile:
     """The tile of a program that reads its rows once and keeps one result per lane.
 
-    A thread loads 16 bytes at a time, or single elements where rows have no such alignment. Lanes run along 256
-    contiguous bytes first. What threads are left go to steps as far as there are `unroll` tiles of them, then to rows:
-    results are then combined in few rounds between lanes. Without steps to split, programs narrow to fill the machine.
+    A thread loads 16 bytes at a time, or single elements where rows have no such alignment. Lanes run along at least
+    256 contiguous bytes, farther where programs are enough. What threads are left go to steps as far as there are
+    `unroll` tiles of them, then to rows: results are then combined in few rounds between lanes. Without steps to split,
+    programs narrow to fill the machine.
     """
     if target.interpreted:
         return tile_for(geometry, itemsize, target)
@@ -163,8 +164,10 @@ def streaming_tile(geometry: Geometry, itemsize: int, target: Target) -> Tile:
         rows = max(1, min(all_rows, lanes // (steps * inner) * (unroll // in_flight)))
         return Tile(rows, steps, inner, in_flight)
 
-    tile = of_width(min(power_of_two(geometry.inner), 256 // itemsize, lanes))
-    while tile.programs(geometry) < STREAMS * target.sm_count // 2 and geometry.steps < 8 * tile.steps * tile.unroll:
+    tile = of_width(min(power_of_two(geometry.inner), lanes))
+    while tile.inner * itemsize > 256 and tile.programs(geometry) < STREAMS * target.sm_count:
+        tile = of_width(tile.inner // 2)
+    while tile.programs(geometry) < STREAMS // 2 * target.sm_count and geometry.steps < 8 * tile.steps * tile.unroll:
         if tile.rows > 1 and tile.elements > 32:
             tile = Tile(tile.rows // 2, tile.steps, tile.inner, tile.unroll)
         elif tile.inner * itemsize > 32:
@@ -251,7 +254,7 @@ def splits_for(geometry: Geometry, tile: Tile, target: Target) -> int:
     """Into how many parts to cut the steps so that few rows fill the machine; 1 where a second pass costs more."""
     blocks = cdiv(geometry.steps, tile.steps * tile.unroll)
     programs = tile.programs(geometry)
-    if blocks < 8 or programs == 0:
+    if blocks < 8 or programs == 0 or programs >= 3 * target.sm_count:
         return 1
     return max(1, min(blocks // 2, STREAMS * target.sm_count // programs, 1024))
 

@@ -152,7 +152,7 @@ def test_disabled_opens_nothing_although_it_is_installed() -> None:
             made.run(None, {"x": X})
         except gossamer.CudnnUnavailable as error:
             text = str(error)
-        before = [path for path in opened if "cudnn" in path] + mapped()
+        before = [path for path in opened if "libcudnn" in path] + mapped()
         print(json.dumps([before, text, loader.load().state]))
     """)
     assert opened == []

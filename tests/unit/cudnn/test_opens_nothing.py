@@ -17,8 +17,8 @@ COUNTED = """
     opened = []
     sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "ctypes.dlopen" else None)
     {body}
-    mapped = [line for line in open("/proc/self/maps") if "cudnn" in line and ".so" in line]
-    print(json.dumps([[path for path in opened if "cudnn" in path], mapped]))
+    mapped = [line for line in open("/proc/self/maps") if "libcudnn" in line]
+    print(json.dumps([[path for path in opened if "libcudnn" in path], mapped]))
 """
 
 SESSION = """

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import harness
-from gossamer import settings
+from gossamer import InferenceSession, compiler, settings
 from gossamer.build import trial
 from gossamer.cudnn import DeviceProperties, loader
 from gossamer.cudnn.loader import Library, State
@@ -18,7 +19,7 @@ from gossamer.cudnn.plan_cache import Planned, Task
 from gossamer.errors import CudnnError, PlanError
 from gossamer.model.node import Constants, Node, Scope
 from gossamer.place import CUDA, Placement, place
-from gossamer.program import Call, CudnnCall, Launch, Target, Unavailable
+from gossamer.program import Call, CudnnCall, Launch, Program, Target, Unavailable
 from gossamer.providers.cudnn import Policy, graphs, tuning
 from gossamer.providers.cudnn.tuning import NATIVE, Tuner, Way, fastest
 
@@ -236,3 +237,34 @@ def test_trials() -> None:
         assert program.outputs == ("y0",)
         assert len(program.calls) == 3 * len(placed_node.calls)
         assert program.weights
+
+
+class FakeGpu:
+    """An executor with a clock: native launches take 2 µs each, a plan 1 µs."""
+
+    def __init__(self) -> None:
+        self.device = SimpleNamespace(name="a GPU that is not there")
+        self.trials: list[Program] = []
+
+    def seconds_of(self, program: Program) -> float:
+        self.trials.append(program)
+        return sum(1e-6 if isinstance(call, CudnnCall) else 2e-6 for call in program.calls)
+
+    def close(self) -> None: ...
+
+
+def test_sessions_measure_on_their_executor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`cudnn_conv_algo_search` reaches the device, and each measurement is one of many runs."""
+    gpu = FakeGpu()
+    monkeypatch.setattr(compiler, "_device", lambda _: (SM_90, lambda *_: gpu))
+    x, w = np.zeros((1, 8, 8, 8), np.float16), np.zeros((8, 8, 3, 3), np.float16)
+    model = harness.node_model("Conv", [x, w], constants=(1,)).SerializeToString()
+    for search, measured in (("HEURISTIC", 0), ("EXHAUSTIVE", 3)):
+        gpu.trials.clear()
+        session = InferenceSession(model, providers=[(CUDA, {"device": "null", "cudnn_conv_algo_search": search})])
+        report = str(session.placement())
+        assert len(gpu.trials) == measured
+        assert ("measured: cuDNN" in report) == bool(measured)
+    assert all(len(program.calls) % 10 == 0 for program in gpu.trials)
+    (call,) = session.placement().nodes[0].calls
+    assert isinstance(call, CudnnCall)
