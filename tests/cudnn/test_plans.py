@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from conftest import missing
+import pytest
+
 from cudnn_releases import Release
 
 
@@ -306,7 +307,7 @@ print(json.dumps(found))
 def test_plans_are_exchanged_with_nvidias_frontend(release_named: Callable[[str], Release], wheel_members: Any) -> None:
     """R10.10: both ways, convolution and attention, without a handle or a GPU."""
     if sys.version_info[:2] != (3, 11):
-        missing("Python 3.11, for which the wheel of NVIDIA's frontend is")
+        pytest.skip("the wheel of NVIDIA's frontend is for Python 3.11")
     release = release_named("9.28")
     frontend = wheel_members("frontend-1.32", "*")
     (release.python.packages / "frontend.pth").write_text(f"{frontend}\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import missing
-from cudnn_wheels import DEFAULT_MEMBERS, HEADERS, LIBRARIES
+from cudnn_wheels import BINARIES, HEADERS, LIBRARIES
 from gossamer.cudnn import shim
 from gossamer.cudnn.symbols import FUNCTIONS
 from shim_programs import Shim, compile_c, dynamic_section, probe_source, run, symbols
@@ -127,10 +127,10 @@ def test_manifest_compiles_against_the_real_headers(built: Shim, wheel_members: 
     assert "lacks functions of the manifest" in done.stderr
 
 
-@pytest.mark.parametrize("wheel", ["onnxruntime-gpu-1.31", "onnxruntime-gpu-1.22"])
+@pytest.mark.parametrize("wheel", BINARIES)
 def test_foreign_binaries_find_the_stand_in(built: Shim, wheel_members: Members, wheel: str) -> None:
     """onnxruntime's TensorRT provider of 1.31.1 and its CUDA provider of 1.22.0, which need libcudnn.so.9 to load."""
-    binary = wheel_members(wheel, DEFAULT_MEMBERS[wheel]) / DEFAULT_MEMBERS[wheel]
+    binary = wheel_members(wheel, BINARIES[wheel]) / BINARIES[wheel]
     assert "libcudnn.so.9" in dynamic_section(binary, "NEEDED")
     wanted = {name for name in symbols(binary, "--undefined-only") if name.startswith("cudnn")}
     assert wanted

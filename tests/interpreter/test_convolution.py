@@ -65,8 +65,24 @@ def test_small_tiles_and_split_k_give_the_same(case: cases.Case, monkeypatch: py
 @pytest.mark.parametrize("name", ["groups", "depthwise_multiplier"])
 def test_small_tiles_give_the_same(name: str, domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use_tiles(monkeypatch, splits=1)
-    monkeypatch.setattr(depthwise, "choose_patch", lambda *_: Patch(32, 8, 4))
+    monkeypatch.setattr(depthwise, "choose_patch", lambda *_, **__: Patch(32, 8, 4))
     next(c for c in (*cases.PLAIN, *cases.DEPTHWISE) if (c.name, c.domain) == (name, domain)).check("interpreter")
+
+
+@pytest.mark.parametrize("run", [2, 4])
+@pytest.mark.parametrize(
+    "case",
+    [
+        c
+        for c in (*cases.DEPTHWISE, *cases.FUSED)
+        if "depthwise" in c.name and c.domain and c.name not in ("depthwise_stride_dilation", "depthwise_large_filter")
+    ],
+    ids=str,
+)
+def test_runs_of_depthwise_outputs_give_the_same(case: cases.Case, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where they reach beyond the end of a row."""
+    monkeypatch.setattr(depthwise, "choose_patch", lambda *_, **__: Patch(64, 8, 4, run))
+    case.check("interpreter")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from cases.cumulative import CASES, case
 from cases.node_case import NodeCase
-from cases.references import floats
+from cases.references import factors, floats
 from gossamer.kernels import cumulative
 from gossamer.kernels.reduction_geometry import Tile
 
@@ -36,3 +36,10 @@ def test_rows_in_parts_give_the_same(
     monkeypatch.setattr(cumulative, "tile_for", lambda *_, **__: Tile(2, 4, 2))
     monkeypatch.setattr(cumulative, "splits_for", lambda *_: 5)
     case(op, "parts", floats("parts", (29, 27), low=0.9, high=1.1), axis, exclusive, reverse).check("interpreter")
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((1500, 540), 0), ((3, 70, 1040), 1), ((1, 40_020), 1)], ids=str)
+@pytest.mark.parametrize(("op", "exclusive", "reverse"), [("CumSum", 0, 0), ("CumSum", 1, 1), ("CumProd", 1, 0)])
+def test_tiles_of_a_gpu(op: str, shape: tuple[int, ...], axis: int, exclusive: int, reverse: int) -> None:
+    x = floats("gpu", shape, "float16", low=0, high=0.5) if op == "CumSum" else factors("gpu", shape)
+    case(op, "gpu", x, axis, exclusive, reverse).check("sm_90")

@@ -85,6 +85,10 @@ def test_says_when_the_wheel_holds_nothing_of_the_kind(registry: Registry) -> No
     assert registry.downloads == 1
 
 
+def test_the_program_knows_what_is_needed_of_each() -> None:
+    assert cudnn_wheels.NEEDED.keys() == WHEELS.keys()
+
+
 @pytest.mark.parametrize("name", WHEELS)
 def test_tags_are_pips(name: str) -> None:
     options = WHEELS[name].pip_options

@@ -66,7 +66,7 @@ def write_pixels(
     if RANK == 3:
         n, o = image + pixel * 0, depth + pixel // (BOX[1] * BOX[2])
     else:
-        n, o = image + pixel // (BOX[1] * BOX[2]), depth
+        n, o = image + pixel // (BOX[1] * BOX[2]), pixel * 0
     kept = (n < n_images) & (o < y_extents[0]) & (p < y_extents[1]) & (q < y_extents[2])
     at = pixel_offset(n, o, p, q, y_strides, 1)
     if SPLIT:

@@ -10,10 +10,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TypeAlias
 
 import triton
 import triton.language as tl
 
+from gossamer.kernels.division import Divisor, divide_by, divisor_of
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import Address, launch
 from gossamer.program import Buffer, Call, Copy, Launch, Refusal, Target, View
@@ -31,6 +33,18 @@ def offset_along(index, walk):
     for d in tl.static_range(len(walk[0]) - 1):
         offset += rest % walk[0][len(walk[0]) - 1 - d] * walk[1][len(walk[0]) - 1 - d]
         rest = rest // walk[0][len(walk[0]) - 1 - d]
+    return offset + rest * walk[1][0]
+
+
+@triton.jit
+def offset_of_rows(index, walk, WIDE: tl.constexpr):
+    """`offset_along`, quicker where nothing need be known to be contiguous; the shape consists of divisors."""
+    offset = index * 0
+    rest = index
+    for d in tl.static_range(len(walk[0]) - 1, 0, -1):
+        quotient = divide_by(rest, walk[0][d], WIDE)
+        offset += (rest - quotient * walk[0][d][0]) * walk[1][d]
+        rest = quotient
     return offset + rest * walk[1][0]
 
 
@@ -60,14 +74,47 @@ def copy_strided_kernel(
     col_tiles = tl.cdiv(n_cols, COLS)
     rows = pid // col_tiles * ROWS + tl.arange(0, ROWS)
     cols = pid % col_tiles * COLS + tl.arange(0, COLS)
-    x_row, x_col = offset_along(rows, x_rows), offset_along(cols, x_cols)
+    x_row, x_col = offset_of_rows(rows, x_rows, WIDE or TURN), offset_along(cols, x_cols)
     mask = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
     if TURN:
         turned_mask = (cols < n_cols)[:, None] & (rows < n_rows)[None, :]
         values = tl.trans(tl.load(x_ptr + x_col[:, None] + x_row[None, :], mask=turned_mask))
     else:
         values = tl.load(x_ptr + x_row[:, None] + x_col[None, :], mask=mask)
-    tl.store(y_ptr + offset_along(rows, y_rows)[:, None] + offset_along(cols, y_cols)[None, :], values, mask=mask)
+    y_row, y_col = offset_of_rows(rows, y_rows, WIDE), offset_along(cols, y_cols)
+    tl.store(y_ptr + y_row[:, None] + y_col[None, :], values, mask=mask)
+
+
+@triton.jit
+def interleave_kernel(
+    x_ptr, y_ptr, x_rows, y_rows, stride, n_rows, n_pixels,
+    PLANES: tl.constexpr, APART: tl.constexpr, ROWS: tl.constexpr, PIXELS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """y[r, i · PLANES + p] = x[r, p, i], or (APART) y[r, p, i] = x[r, i · PLANES + p]. stride: of p where it is apart.
+
+    Both sides are moved in the order of their memory; between, the tile is turned in shared memory.
+    """
+    pid = tl.program_id(0)
+    if WIDE:
+        pid = pid.to(tl.int64)
+    tiles = tl.cdiv(n_pixels, PIXELS)
+    rows = pid // tiles * ROWS + tl.arange(0, ROWS)
+    first = pid % tiles * PIXELS
+    pixels = first + tl.arange(0, PIXELS)
+    places = first * PLANES + tl.arange(0, PIXELS * PLANES)
+    x_row, y_row = offset_of_rows(rows, x_rows, WIDE), offset_of_rows(rows, y_rows, WIDE)
+    planes = tl.arange(0, PLANES) * stride
+    apart = planes[None, :, None] + pixels[None, None, :]
+    apart_mask = (rows < n_rows)[:, None, None] & (pixels < n_pixels)[None, None, :]
+    joined_mask = (rows < n_rows)[:, None] & (places < n_pixels * PLANES)[None, :]
+    if APART:
+        values = tl.load(x_ptr + x_row[:, None] + places[None, :], mask=joined_mask)
+        values = tl.permute(tl.reshape(values, (ROWS, PIXELS, PLANES)), (0, 2, 1))
+        tl.store(y_ptr + y_row[:, None, None] + apart, values, mask=apart_mask)
+    else:
+        values = tl.load(x_ptr + x_row[:, None, None] + apart, mask=apart_mask)
+        values = tl.reshape(tl.permute(values, (0, 2, 1)), (ROWS, PIXELS * PLANES))
+        tl.store(y_ptr + y_row[:, None] + places[None, :], values, mask=joined_mask)
 
 
 @triton.jit
@@ -136,6 +183,9 @@ def copy_strided(shape: Sequence[int], x: Strided, y: Strided, target: Target) -
     axes = collapse(shape, x.strides, y.strides)
     if not axes or (len(axes) == 1 and axes[0].x == axes[0].y == 1 and axes[0].extent):
         return (_contiguous(math.prod(shape), x, y),)
+    wide = is_wide(x.buffer.size, y.buffer.size, math.prod(shape))
+    if (interleaved := _interleaved(axes)) is not None:
+        return (_launch_interleaved(interleaved, x, y, wide, target),)
     rows, cols = split_axes(axes)
     n_rows, n_cols = _size(rows), _size(cols)
     turn = _fastest(axes) is rows[-1] and rows[-1].extent >= SHORT
@@ -147,16 +197,16 @@ def copy_strided(shape: Sequence[int], x: Strided, y: Strided, target: Target) -
             writes=y.buffer,
             x_ptr=Address(as_words(x.buffer), x.offset),
             y_ptr=Address(as_words(y.buffer), y.offset),
-            x_rows=walk([(axis.extent, axis.x) for axis in rows]),
+            x_rows=with_divisors(walk([(axis.extent, axis.x) for axis in rows]), wide),
             x_cols=walk([(axis.extent, axis.x) for axis in cols]),
-            y_rows=walk([(axis.extent, axis.y) for axis in rows]),
+            y_rows=with_divisors(walk([(axis.extent, axis.y) for axis in rows]), wide),
             y_cols=walk([(axis.extent, axis.y) for axis in cols]),
             n_rows=n_rows,
             n_cols=n_cols,
             ROWS=block_rows,
             COLS=block_cols,
             TURN=turn,
-            WIDE=is_wide(x.buffer.size, y.buffer.size, math.prod(shape)),
+            WIDE=wide,
         ),
     )
 
@@ -165,7 +215,65 @@ SHORT = 16
 """Where x is contiguous for less than this, it is read in whatever order suits y: the L1 cache joins the reads."""
 
 
-def walk(axes: Sequence[tuple[int, int]]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+@dataclass(frozen=True, slots=True)
+class Interleaved:
+    """A copy between PLANES that lie `stride` elements apart and the same with their elements taking turns.
+
+    apart: y has the planes. rows: the other axes.
+    """
+
+    planes: int
+    pixels: int
+    stride: int
+    apart: bool
+    rows: list[Axis]
+
+
+def _interleaved(axes: Sequence[Axis]) -> Interleaved | None:
+    """The copy as one that interleaves two to eight planes, or sets them apart again, if it is one."""
+    by_stride = {"x": {axis.x: axis for axis in axes}, "y": {axis.y: axis for axis in axes}}
+    for joined, apart in (("y", "x"), ("x", "y")):
+        plane, pixel = by_stride[joined].get(1), by_stride[apart].get(1)
+        if plane is None or pixel is None or plane is pixel or plane.extent not in (2, 4, 8) or pixel.extent < SHORT:
+            continue
+        if getattr(pixel, joined) == plane.extent and getattr(plane, apart) > 0:
+            rows = [axis for axis in axes if axis is not plane and axis is not pixel] or [Axis(1, 0, 0)]
+            return Interleaved(plane.extent, pixel.extent, getattr(plane, apart), joined == "x", rows)
+    return None
+
+
+def _launch_interleaved(copy: Interleaved, x: Strided, y: Strided, wide: bool, target: Target) -> Launch:
+    n_rows = _size(copy.rows)
+    rows, places = choose_tile(n_rows, copy.pixels * copy.planes, x.buffer.itemsize, False, target)
+    pixels = max(1, places // copy.planes)
+    return launch(
+        interleave_kernel,
+        (cdiv(n_rows, rows) * cdiv(copy.pixels, pixels),),
+        writes=y.buffer,
+        x_ptr=Address(as_words(x.buffer), x.offset),
+        y_ptr=Address(as_words(y.buffer), y.offset),
+        x_rows=with_divisors(walk([(axis.extent, axis.x) for axis in copy.rows]), wide),
+        y_rows=with_divisors(walk([(axis.extent, axis.y) for axis in copy.rows]), wide),
+        stride=copy.stride,
+        n_rows=n_rows,
+        n_pixels=copy.pixels,
+        PLANES=copy.planes,
+        APART=copy.apart,
+        ROWS=rows,
+        PIXELS=pixels,
+        WIDE=wide,
+    )
+
+
+Walk: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...]]"
+
+
+def with_divisors(walk: Walk, wide: bool) -> tuple[tuple[Divisor, ...], tuple[int, ...]]:
+    """As `offset_of_rows` takes it."""
+    return tuple(divisor_of(extent, wide) for extent in walk[0]), walk[1]
+
+
+def walk(axes: Sequence[tuple[int, int]]) -> Walk:
     """(extent, stride) pairs as the shape and strides of `offset_along`, neighbours that step alike joined: each axis
     beyond the first costs two divisions, and hides from the compiler that addresses are contiguous."""
     joined: list[tuple[int, int]] = []

@@ -25,7 +25,8 @@ def divide_by(i, divisor, WIDE: tl.constexpr):
 
 
 def divisor_of(extent: int, wide: bool) -> Divisor:
-    """`extent` as `divide_by` takes it."""
+    """`extent` as `divide_by` takes it; one for zero, whose axis has nothing to be divided."""
+    extent = max(1, extent)
     return (extent, *magic(extent, wide))
 
 

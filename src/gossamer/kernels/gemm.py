@@ -23,7 +23,7 @@ from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Launch, Target
 
 REDUCE_BLOCK = 1024
-ALIGNED = 16
+ALIGNED = 8
 """Elements: what `launch` tells the compiler about integers. Rows that begin at multiples are loaded as vectors."""
 
 

@@ -159,7 +159,9 @@ def _pass_integer(value: int, _: Touched) -> Passed:
     if value == 1:
         return "1", value
     bits = "i32" if -(2**31) <= value < 2**31 else "i64"
-    return f"{bits}:16" if value % 16 == 0 else bits, value
+    # Strides of 8 halves still are 16 bytes, the widest load there is.
+    multiple = next((factor for factor in (16, 8) if value % factor == 0), 0)
+    return f"{bits}:{multiple}" if multiple else bits, value
 
 
 _POINTER_TYPES = {dtype: f"*{name}:16" for dtype, name in TRITON_TYPES.items()}

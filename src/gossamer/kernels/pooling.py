@@ -133,7 +133,7 @@ def _tile(pool: Pool, itemsize: int, planes: bool, by_taps: bool, target: Target
 
 
 def _lines(pool: Pool, target: Target) -> int:
-    """As many lines of windows at a time as fill blocks, keep the kernel short and leave work for all multiprocessors."""
+    """As many lines of windows at a time as fill blocks, keep the kernel short and leave work for everybody."""
     (depth, height, width), (_, step, _) = pool.window.kernel, pool.window.strides
     if pool.window.dilations[1] > 1:
         return 1

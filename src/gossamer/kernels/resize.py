@@ -11,8 +11,9 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from gossamer.kernels.copies import as_words, choose_tile, is_wide, movable
-from gossamer.kernels.extents import cdiv
+from gossamer.kernels.copies import as_words, choose_tile, filled_block, is_wide, movable
+from gossamer.kernels.division import divide_by, divisor_of
+from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.interpolation import AxisResize
 from gossamer.kernels.launch import TRITON_TYPES, launch
 from gossamer.kernels.registry import Lowered, lowers
@@ -24,89 +25,171 @@ MAX_TAPS = 16
 
 
 @triton.jit
-def locate(index, axes, TAPS: tl.constexpr, tap, WEIGHTED: tl.constexpr):
-    """Offset in x, weight, and whether it is inside, of one tap of the elements `index` of y.
+def locate(index, axes, TAPS: tl.constexpr, tap, WEIGHTED: tl.constexpr, HOLES: tl.constexpr, WIDE: tl.constexpr):
+    """Offset in x, weight, and whether it is inside (HOLES: some are not), of one tap of the elements `index` of y.
 
-    axes = (y shape, x strides, tables of indices, tables of weights). TAPS: taps per axis, 0 for an axis that is not
-    resized. tap counts row-major over the taps of all axes.
+    axes = (y shape as divisors, x strides, tables of indices, tables of weights). TAPS: taps per axis, 0 for an axis
+    that is not resized. tap counts row-major over the taps of all axes.
     """
     offset = index * 0
-    weight = offset.to(tl.float32) + 1
+    weight = tl.full(index.shape, 1.0, tl.float32)
     inside = index >= 0
     rest = index
-    for d in tl.static_range(len(TAPS)):
-        if TAPS[len(TAPS) - 1 - d] > 0:
-            at = (rest % axes[0][len(TAPS) - 1 - d]) * TAPS[len(TAPS) - 1 - d] + tap % TAPS[len(TAPS) - 1 - d]
-            source = tl.load(axes[2][len(TAPS) - 1 - d] + at).to(index.dtype)
-            inside = inside & (source >= 0)
-            offset += tl.maximum(source, 0) * axes[1][len(TAPS) - 1 - d]
+    for d in tl.static_range(len(TAPS) - 1, -1, -1):
+        coordinate = rest
+        if d > 0:
+            rest = divide_by(rest, axes[0][d], WIDE)
+            coordinate = coordinate - rest * axes[0][d][0]
+        if TAPS[d] > 0:
+            at = coordinate * TAPS[d] + tap % TAPS[d]
+            source = tl.load(axes[2][d] + at).to(index.dtype)
+            if HOLES:
+                inside = inside & (source >= 0)
+                source = tl.maximum(source, 0)
+            offset += source * axes[1][d]
             if WEIGHTED:
-                weight *= tl.load(axes[3][len(TAPS) - 1 - d] + at)
-            tap = tap // TAPS[len(TAPS) - 1 - d]
-        elif d < len(TAPS) - 1:
-            offset += rest % axes[0][len(TAPS) - 1 - d] * axes[1][len(TAPS) - 1 - d]
+                weight *= tl.load(axes[3][d] + at)
+            tap = tap // TAPS[d]
         else:
-            offset += rest * axes[1][len(TAPS) - 1 - d]
-        if d < len(TAPS) - 1:
-            rest = rest // axes[0][len(TAPS) - 1 - d]
+            offset += coordinate * axes[1][d]
     return offset, weight, inside
+
+
+@triton.jit
+def tile_of(program, n_rows, n_cols, LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr):
+    """First of the rows [ROWS, 1] and columns [1, COLS] of a program, which has LINES times ROWS rows."""
+    if WIDE:
+        program = program.to(tl.int64)
+    tiles = tl.cdiv(n_cols, COLS)
+    row = (program // tiles * (ROWS * LINES) + tl.arange(0, ROWS))[:, None]
+    return row, (program % tiles * COLS + tl.arange(0, COLS))[None, :]
+
+
+@triton.jit
+def columns_read(col, n_cols, WHOLE: tl.constexpr):
+    """The columns that are read for `col`, and the mask they need. WHOLE: columns are not resized, and are read in
+    vectors, whose mask costs nothing; else those beyond the last one read what that reads."""
+    if WHOLE:
+        return col, col < n_cols
+    else:
+        return tl.minimum(col, n_cols - 1), None
 
 
 @triton.jit
 def resize_nearest_kernel(
     x_ptr, y_ptr, rows, cols, n_rows, n_cols, outside,
-    ROW_TAPS: tl.constexpr, COL_TAPS: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
+    ROW_TAPS: tl.constexpr, COL_TAPS: tl.constexpr, WHOLE: tl.constexpr,
+    LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """y[r, c] = x[nearest(r), nearest(c)], or `outside` (if not None) where that lies outside of x."""
-    pid = tl.program_id(0)
-    if WIDE:
-        pid = pid.to(tl.int64)
-    col_tiles = tl.cdiv(n_cols, COLS)
-    row = pid // col_tiles * ROWS + tl.arange(0, ROWS)
-    col = pid % col_tiles * COLS + tl.arange(0, COLS)
-    mask = (row < n_rows)[:, None] & (col < n_cols)[None, :]
-    row_offset, _, row_inside = locate(row, rows, ROW_TAPS, 0, False)
-    col_offset, _, col_inside = locate(col, cols, COL_TAPS, 0, False)
-    y = tl.load(x_ptr + row_offset[:, None] + col_offset[None, :], mask=mask)
-    if outside is not None:
-        y = tl.where(row_inside[:, None] & col_inside[None, :], y, tl.full((ROWS, COLS), outside, y.dtype))
-    tl.store(y_ptr + row[:, None] * n_cols + col[None, :], y, mask=mask)
+    row, col = tile_of(tl.program_id(0), n_rows, n_cols, LINES, ROWS, COLS, WIDE)
+    HOLES: tl.constexpr = outside is not None
+    shown, mask = columns_read(col, n_cols, WHOLE)
+    col_offset, _, col_inside = locate(shown, cols, COL_TAPS, 0, False, HOLES, WIDE)
+    lines = ()  # all loads come before the first store: the compiler cannot know that x and y are not one
+    for j in tl.static_range(LINES):
+        at = tl.minimum(row + j * ROWS, n_rows - 1)
+        row_offset, _, row_inside = locate(at, rows, ROW_TAPS, 0, False, HOLES, WIDE)
+        y = tl.load(x_ptr + row_offset + col_offset, mask=mask)
+        if HOLES:
+            y = tl.where(row_inside & col_inside, y, tl.full((ROWS, COLS), outside, y.dtype))
+        lines = lines + (y,)  # type: ignore[assignment]  # noqa: RUF005
+    for j in tl.static_range(LINES):
+        at = row + j * ROWS
+        tl.store(y_ptr + at * n_cols + col, lines[j], mask=(at < n_rows) & (col < n_cols))
+
+
+@triton.jit
+def few_taps(
+    x_ptr, row, rows, cols_at, inside, mask, ROW_TAPS: tl.constexpr, N_ROW_TAPS: tl.constexpr,
+    N_COL_TAPS: tl.constexpr, TYPE: tl.constexpr, HOLES: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The sum over all taps of rows `row`, in fp32 or fp64, and whether none of them is outside; cols_at: `locate`d
+    columns by tap.
+
+    Integers are summed as onnxruntime does, since they are cut where the sum falls short of one.
+    """
+    total = None
+    for s in tl.static_range(N_ROW_TAPS):
+        row_offset, row_weight, row_inside = locate(row, rows, ROW_TAPS, s, True, HOLES, WIDE)
+        line = None
+        for t in tl.static_range(N_COL_TAPS):
+            x = tl.load(x_ptr + row_offset + cols_at[t][0], mask=mask)
+            if x.dtype.is_floating():
+                product = x.to(TYPE) * cols_at[t][1].to(TYPE)
+            else:
+                product = x.to(TYPE) * (row_weight * cols_at[t][1]).to(TYPE)
+            inside = inside & row_inside & cols_at[t][2]
+            if x_ptr.dtype.element_ty.is_floating():
+                line = product if t == 0 else line + product
+            else:
+                total = product if s == 0 and t == 0 else total + product
+        if x_ptr.dtype.element_ty.is_floating():
+            line = line * row_weight.to(TYPE)
+            total = line if s == 0 else total + line
+    return total, inside
+
+
+@triton.jit
+def many_taps(
+    x_ptr, row, col, rows, cols, inside, mask,
+    ROW_TAPS: tl.constexpr, COL_TAPS: tl.constexpr, N_ROW_TAPS: tl.constexpr, N_COL_TAPS: tl.constexpr,
+    TYPE: tl.constexpr, HOLES: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """As `few_taps`, in loops; rows or columns have one tap."""
+    total = tl.zeros(inside.shape, TYPE)
+    for tap in tl.range(N_ROW_TAPS * N_COL_TAPS, loop_unroll_factor=4):
+        row_tap, col_tap = (tap, 0) if N_COL_TAPS == 1 else (0, tap)
+        row_offset, row_weight, row_inside = locate(row, rows, ROW_TAPS, row_tap, True, HOLES, WIDE)
+        col_offset, col_weight, col_inside = locate(col, cols, COL_TAPS, col_tap, True, HOLES, WIDE)
+        x = tl.load(x_ptr + row_offset + col_offset, mask=mask)
+        total += x.to(TYPE) * (row_weight * col_weight).to(TYPE)
+        inside = inside & row_inside & col_inside
+    return total, inside
 
 
 @triton.jit
 def resize_weighted_kernel(
     x_ptr, y_ptr, rows, cols, n_rows, n_cols, outside, limits,
     ROW_TAPS: tl.constexpr, COL_TAPS: tl.constexpr, N_ROW_TAPS: tl.constexpr, N_COL_TAPS: tl.constexpr,
-    ROUND: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
+    FEW: tl.constexpr, ROUND: tl.constexpr, WHOLE: tl.constexpr,
+    LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """y[r, c] = Σ_s Σ_t w[r, s] · w[c, t] · x[source(r, s), source(c, t)], or `outside` (if not None) outside of x.
 
-    Integers are rounded (ROUND) or cut towards zero, and held within limits (if not None).
+    Integers are rounded (ROUND) or cut towards zero, and held within limits (if not None). FEW: taps are unrolled.
     """
-    pid = tl.program_id(0)
-    if WIDE:
-        pid = pid.to(tl.int64)
-    col_tiles = tl.cdiv(n_cols, COLS)
-    row = pid // col_tiles * ROWS + tl.arange(0, ROWS)
-    col = pid % col_tiles * COLS + tl.arange(0, COLS)
-    mask = (row < n_rows)[:, None] & (col < n_cols)[None, :]
-    y = tl.zeros((ROWS, COLS), tl.float64 if x_ptr.dtype.element_ty == tl.float64 else tl.float32)
-    inside = mask
-    FEW: tl.constexpr = N_ROW_TAPS * N_COL_TAPS <= 8
-    for s in tl.range(N_ROW_TAPS, loop_unroll_factor=N_ROW_TAPS if FEW else 4 if N_COL_TAPS == 1 else 1):
-        row_offset, row_weight, row_inside = locate(row, rows, ROW_TAPS, s, True)
-        for t in tl.range(N_COL_TAPS, loop_unroll_factor=N_COL_TAPS if FEW else 4):
-            col_offset, col_weight, col_inside = locate(col, cols, COL_TAPS, t, True)
-            x = tl.load(x_ptr + row_offset[:, None] + col_offset[None, :], mask=mask, other=0)
-            y += x.to(y.dtype) * (row_weight[:, None] * col_weight[None, :]).to(y.dtype)
-            inside = inside & row_inside[:, None] & col_inside[None, :]
-    if outside is not None:
-        y = tl.where(inside, y, tl.full((ROWS, COLS), outside, y.dtype))
-    if ROUND:
-        y = tl.floor(y + 0.5)
-    if limits is not None:
-        y = tl.minimum(tl.maximum(y, limits[0]), limits[1])
-    tl.store(y_ptr + row[:, None] * n_cols + col[None, :], y.to(y_ptr.dtype.element_ty), mask=mask)
+    TYPE: tl.constexpr = tl.float64 if x_ptr.dtype.element_ty == tl.float64 else tl.float32
+    row, col = tile_of(tl.program_id(0), n_rows, n_cols, LINES, ROWS, COLS, WIDE)
+    HOLES: tl.constexpr = outside is not None
+    shown, mask = columns_read(col, n_cols, WHOLE)
+    cols_at = ()
+    if FEW:
+        for t in tl.static_range(N_COL_TAPS):
+            cols_at = cols_at + (locate(shown, cols, COL_TAPS, t, True, HOLES, WIDE),)  # type: ignore[assignment]  # noqa: RUF005
+    every = tl.full((ROWS, COLS), 1, tl.int1)
+    lines = ()  # all loads come before the first store: the compiler cannot know that x and y are not one
+    for j in tl.static_range(LINES):
+        at = tl.minimum(row + j * ROWS, n_rows - 1)
+        if FEW:
+            y, inside = few_taps(
+                x_ptr, at, rows, cols_at, every, mask, ROW_TAPS, N_ROW_TAPS, N_COL_TAPS, TYPE, HOLES, WIDE
+            )
+        else:
+            y, inside = many_taps(
+                x_ptr, at, shown, rows, cols, every, mask,
+                ROW_TAPS, COL_TAPS, N_ROW_TAPS, N_COL_TAPS, TYPE, HOLES, WIDE,
+            )  # fmt: skip
+        if HOLES:
+            y = tl.where(inside, y, tl.full((ROWS, COLS), outside, y.dtype))
+        if ROUND:
+            y = tl.floor(y + 0.5)
+        if limits is not None:
+            y = tl.minimum(tl.maximum(y, limits[0]), limits[1])
+        lines = lines + (y.to(y_ptr.dtype.element_ty),)  # type: ignore[assignment]  # noqa: RUF005
+    for j in tl.static_range(LINES):
+        at = row + j * ROWS
+        tl.store(y_ptr + at * n_cols + col, lines[j], mask=(at < n_rows) & (col < n_cols))
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,31 +327,59 @@ def _launch(node: Node, x: Buffer, y: Buffer, resizes: Mapping[int, AxisResize],
     outside = None
     if first.coordinates == "tf_crop_and_resize":
         outside = float(node.attribute("extrapolation_value", 0.0))
+    wide = is_wide(x.size, y.size)
     arguments: dict[str, Any] = {
-        "rows": _axes(node, rows),
-        "cols": _axes(node, cols),
+        "rows": _axes(node, rows, wide),
+        "cols": _axes(node, cols, wide),
         "n_rows": n_rows,
         "n_cols": n_cols,
         "outside": outside,
         "ROW_TAPS": tuple(step.taps for step in rows),
         "COL_TAPS": tuple(step.taps for step in cols),
-        "WIDE": is_wide(x.size, y.size),
+        "WHOLE": not any(step.resize for step in cols),
+        "WIDE": wide,
     }
-    tile = choose_tile(n_rows, n_cols, x.itemsize, False, target)
+    row_taps, col_taps = (math.prod(step.taps or 1 for step in part) for part in (rows, cols))
+    tile = _tile(n_rows, n_cols, max(x.itemsize, y.itemsize), row_taps * col_taps, arguments["WHOLE"], target)
     if first.mode == "nearest":
         moved = (x, y) if outside else (as_words(x), as_words(y))  # zero has the same bits in every type
         return _tiled(resize_nearest_kernel, *moved, tile, arguments)
-    arguments["N_ROW_TAPS"] = math.prod(step.taps or 1 for step in rows)
-    arguments["N_COL_TAPS"] = math.prod(step.taps or 1 for step in cols)
+    arguments["N_ROW_TAPS"], arguments["N_COL_TAPS"] = row_taps, col_taps
+    arguments["FEW"] = row_taps * col_taps <= MAX_TAPS
     arguments["limits"] = _limits(y.dtype)
     arguments["ROUND"] = first.antialias and "int" in y.dtype
     return _tiled(resize_weighted_kernel, x, y, tile, arguments)
 
 
-def _tiled(kernel: Any, x: Buffer, y: Buffer, tile: tuple[int, int], arguments: dict[str, Any]) -> Launch:
-    rows, cols = tile
-    grid = cdiv(arguments["n_rows"], rows) * cdiv(arguments["n_cols"], cols)
-    return launch(kernel, (grid,), writes=y, x_ptr=x, y_ptr=y, ROWS=rows, COLS=cols, **arguments)
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows × cols, and how many of those a program makes, one below the other."""
+
+    lines: int
+    rows: int
+    cols: int
+    num_warps: int = 4
+
+
+def _tile(n_rows: int, n_cols: int, itemsize: int, taps: int, whole: bool, target: Target) -> Tile:
+    """whole: columns are not resized, and are read in vectors. Else a thread has four elements a line, which share what
+    is computed for the line, and as many lines as give some sixty loads."""
+    if target.interpreted:
+        return Tile(1, *choose_tile(n_rows, n_cols, itemsize, False, target))
+    elements = 128 * max(1, 16 // itemsize) if whole else 256
+    cols = filled_block(n_cols, elements)
+    rows = power_of_two(n_rows, elements // cols)
+    lines = 1 if taps > MAX_TAPS else power_of_two(max(2, 16 // taps))
+    while lines > 1 and cdiv(n_rows, rows * lines) * cdiv(n_cols, cols) < 4 * target.sm_count:
+        lines //= 2
+    return Tile(lines, rows, cols, 4 if whole else min(2, cdiv(rows * cols, 128)))
+
+
+def _tiled(kernel: Any, x: Buffer, y: Buffer, tile: Tile, arguments: dict[str, Any]) -> Launch:
+    n_rows, n_cols = arguments["n_rows"], arguments["n_cols"]
+    grid = cdiv(n_rows, tile.rows * tile.lines) * cdiv(n_cols, tile.cols)
+    shape = {"LINES": tile.lines, "ROWS": tile.rows, "COLS": tile.cols}
+    return launch(kernel, (grid,), writes=y, num_warps=tile.num_warps, x_ptr=x, y_ptr=y, **shape, **arguments)
 
 
 def _limits(dtype: str) -> tuple[float, float] | None:
@@ -280,9 +391,10 @@ def _limits(dtype: str) -> tuple[float, float] | None:
     return float(info.min), float(most if int(most) <= info.max else np.nextafter(most, np.float32(0)))
 
 
-def _axes(node: Node, steps: Sequence[Step]) -> tuple[Any, ...]:
+def _axes(node: Node, steps: Sequence[Step], wide: bool) -> tuple[Any, ...]:
+    """As `locate` takes them."""
     return (
-        tuple(step.out for step in steps),
+        tuple(divisor_of(step.out, wide) for step in steps),
         tuple(step.stride for step in steps),
         tuple(step.resize and _indices(node, step.resize) for step in steps),
         tuple(step.resize and _weights(node, step.resize) for step in steps),

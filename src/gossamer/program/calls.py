@@ -52,8 +52,8 @@ class Kernel:
     """A specialised Triton kernel: all that decides its machine code, and nothing about data.
 
     name: `module.function` below `gossamer.kernels`. signature: parameter name → type for every parameter that is not a
-    constexpr, in order: `*fp16:16` is an fp16 pointer divisible by 16, `i32` an integer, `i32:16` one divisible by
-    16, `1` an integer known to be one (no parameter is passed for it), `none` an absent pointer,
+    constexpr, in order: `*fp16:16` is an fp16 pointer divisible by 16, `i32` an integer, `i32:16` and `i32:8` ones
+    divisible by that, `1` an integer known to be one (no parameter is passed for it), `none` an absent pointer,
     `tensordesc<fp16[64,64]>` a TMA descriptor of such boxes, a tuple a tuple of these. constants: the constexpr
     parameters. The compiler's other options are the same for all kernels; they are listed in `build/worker`.
     """

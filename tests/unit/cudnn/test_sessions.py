@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import fake_cudnn
+import gossamer
 from conftest import no_triton
 from cudnn_sessions import TWO_SESSIONS, run
 from fake_cudnn import Fake, Python
@@ -154,3 +155,44 @@ def test_the_program_has_a_say(python: Python, fakes: fake_cudnn.Library, tmp_pa
     assert "cuDNN was not found at runtime" in missing
     assert opened == [str(mine)]
     assert would_raise == ""
+
+
+def session_with(**options: object) -> gossamer.InferenceSession:
+    """A session of this process, which places nothing that could need cuDNN."""
+    from onnx import parser
+
+    model = parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[2] x) => (float[2] y) { y = Relu (x) }'
+    )
+    providers = [("CUDAExecutionProvider", {"device": "null", "target": "sm_90", **options})]
+    return gossamer.InferenceSession(model.SerializeToString(), providers=providers)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({}, "1"),
+        *(({"enable_cudnn": value}, "1") for value in ("1", "true", True, 1)),
+        *(({"enable_cudnn": value}, "0") for value in ("0", "false", False, 0)),
+    ],
+)
+def test_what_a_session_says_of_its_option(given: dict[str, object], kept: str) -> None:
+    """R3.1, R3.2: and a session made from that is the same."""
+    options = session_with(**given).get_provider_options()["CUDAExecutionProvider"]
+    assert options["enable_cudnn"] == kept
+    assert session_with(**options).get_provider_options()["CUDAExecutionProvider"] == options
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"enable_cudnn": "yes"}, r"enable_cudnn='yes': accepted are 1, 0, true, false"),
+        ({"enable_cudnn": "libcudnn.so.9"}, r"enable_cudnn='libcudnn.so.9': accepted are 1, 0, true, false"),
+        ({"enable_cudn": "1"}, r"'enable_cudn'; did you mean 'enable_cudnn'"),
+        ({"cudnn_path": "/opt/cudnn/lib"}, r"'cudnn_path' is refused: .*loading code.*preload_dlls"),
+    ],
+)
+def test_what_a_session_refuses(given: dict[str, object], words: str) -> None:
+    """R3.1."""
+    with pytest.raises(gossamer.InvalidArgument, match=words):
+        session_with(**given)
