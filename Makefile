@@ -5,7 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CUDNN_VENV := .venv-cudnn
-SUITE ?= tests/unit tests/interpreter
+# What cuDNN could change: sessions, options and loading, and the families that it has something for.
+SUITE ?= tests/unit $(patsubst %,tests/interpreter/test_%.py,convolution pooling lrn recurrent attention)
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 RAPIDOCR := rapidocr-onnxruntime==1.4.4
 PIP := -m pip --disable-pip-version-check
@@ -29,7 +30,7 @@ endef
 help:
 	@echo 'make demo    read the text in demo/receipt.png, every model run by Gossamer'
 	@echo 'make test    all tests that need no GPU, where no cuDNN is installed; the first time downloads 3 GB for them'
-	@echo 'make test-cudnn   tests/unit and tests/interpreter again where cuDNN is installed; SUITE=tests: all'
+	@echo 'make test-cudnn   what cuDNN could change, where it is installed; SUITE=tests: all tests'
 	@echo 'make lint    ruff and mypy'
 	@echo 'make format  ruff, rewriting'
 	@echo 'make gpu     the tests that need a GPU; GOSSAMER_PYTHON=python3 runs them with that Python as it is'

@@ -28,15 +28,17 @@ from gossamer.kernels.convolution import _convolve, is_depthwise
 from gossamer.kernels.convolution_box_tiles import BoxTiles, choose_tiles, priced_boxes
 from gossamer.kernels.convolution_epilogue import Epilogue, epilogue_of
 from gossamer.kernels.convolution_geometry import convolution_of
+from gossamer.kernels.convolution_inputs import cheapest_copy
 from gossamer.kernels.convolution_tiles import extents_of, priced
-from gossamer.kernels.depthwise import Patch, choose_patch, convolve_depthwise
+from gossamer.kernels.depthwise import Patch, choose_patch, convolve_depthwise, runs_of
 from gossamer.kernels.gemm_tiles import Tiles
 from gossamer.model.node import CHANNELS_LAST, Constants, Node, Scope
 from gossamer.program import Buffer, Launch, Target
 
 L2_BYTES = 120 * 2**20
 
-Configuration: TypeAlias = Tiles | BoxTiles | Patch
+Configuration: TypeAlias = Tiles | BoxTiles | Patch | None
+"""None: on a copy of the input, with the tiles that are best for that."""
 
 
 @dataclass(frozen=True)
@@ -178,10 +180,13 @@ class Problem:
         node, _ = self._node()
         convolution = convolution_of(node).simplified()
         if is_depthwise(convolution):
-            patch = choose_patch(convolution.pixels, convolution.y.channels, node.x.itemsize, True, self.target)
+            runs = runs_of(convolution)
+            size = (convolution.pixels, convolution.y.channels, node.x.itemsize)
+            patch = choose_patch(*size, channels_last=True, target=self.target, runs=runs)
             patches = [
-                Patch(p, c, w)
-                for c in (32, 64, 128)
+                Patch(p, c, w, run)
+                for run in (1, *runs)
+                for c in (16, 32, 64, 128)
                 for p in (4, 8, 16, 32, 64)
                 for w in (1, 2, 4, 8)
                 if 256 <= p * c // w <= 512
@@ -190,6 +195,8 @@ class Problem:
         plain = priced(extents_of(convolution), self.dtype, self.target)
         boxed = priced_boxes(convolution, self.dtype, self.target)
         costs: dict[Configuration, float] = {tiles: cost for cost, tiles in (*plain, *boxed)}
+        if cheapest_copy(convolution, self.dtype, True, self.target) is not None:
+            return None, costs | {None: min(costs.values())}
         return choose_tiles(convolution, self.dtype, self.target), costs
 
     def _lowered(self, tiles: Configuration) -> Candidate:
@@ -311,8 +318,10 @@ class Bench:
 
 def short(tiles: Configuration) -> str:
     """A configuration in a few characters."""
+    if tiles is None:
+        return "copied"
     if isinstance(tiles, Patch):
-        return f"{tiles.pixels}×{tiles.channels} w{tiles.num_warps}"
+        return f"{tiles.pixels}×{tiles.channels} w{tiles.num_warps}" + f" r{tiles.run}" * (tiles.run > 1)
     rows = "·".join(map(str, tiles.box)) if isinstance(tiles, BoxTiles) else tiles.block_m
     text = f"{rows}×{tiles.block_n}×{tiles.block_k} w{tiles.num_warps} s{tiles.num_stages}"
     text += f" /{tiles.splits}" if tiles.splits > 1 else ""

@@ -55,6 +55,24 @@ def _space_to_depth_crd(block: int, channels_last: bool) -> NodeCase:
 
 
 _X = random_array("transpose", (3, 4, 5, 6))
+INTERLEAVED = [
+    *(
+        _blocks("DepthToSpace", random_array("wide", (2, 3 * block**2, 3, width), dtype), block, mode, False)
+        for block, width, dtype in ((2, 40, "float16"), (4, 19, "float32"), (8, 130, "int8"))
+        for mode in ("DCR", "CRD")
+    ),
+    *(
+        _blocks("SpaceToDepth", random_array("wide", (2, 3, 2 * block, width * block), dtype), block, None, False)
+        for block, width, dtype in ((2, 300, "float16"), (4, 19, "float32"), (8, 130, "int8"))
+    ),
+    *(
+        _transpose(f"{way}_{c}", random_array("t", (2, 7, c, 29) if way == "together" else (2, 7, 29, c), d), 0, 1, 3, 2)
+        for way in ("together", "apart")
+        for c, d in ((2, "float64"), (4, "float16"), (8, "bool"))
+    ),
+]
+"""Planes that are interleaved, or set apart: wide ones of two, four and eight."""
+
 CASES = [
     *(_transpose("".join(map(str, p)), _X, *p) for p in itertools.permutations(range(4))),
     *(_transpose(dtype, random_array("t", (2, 40, 70), dtype), 0, 2, 1) for dtype in MOVED_DTYPES),
@@ -82,4 +100,5 @@ CASES = [
         for channels_last in (False, True)
     ),
     *(_space_to_depth_crd(block, channels_last) for block in (2, 3) for channels_last in (False, True)),
+    *INTERLEAVED,
 ]

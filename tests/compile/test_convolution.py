@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 
 import ml_dtypes
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 import harness
 from cases import convolution as cases
 from gossamer.build.compilation import compile_kernels
-from gossamer.kernels import convolution
+from gossamer.kernels import convolution, convolution_inputs
 from gossamer.kernels.convolution_box_tiles import BoxTiles, choose_tiles, priced_boxes, programs_at_a_time
 from gossamer.kernels.convolution_geometry import Activations, Convolution, Window
 from gossamer.kernels.convolution_tiles import TENSOR_CORE_TILES, Extents, choose_convolution_tiles, priced
@@ -35,6 +35,7 @@ ONE_DTYPE = (
     cases.Case(
         "transposed", (1, 24, 8, 8), (24, 8, 3, 3), {"strides": [2, 2]}, "ConvTranspose", cases.NHWC, constants=False
     ),
+    cases.Case("transposed_depthwise", (1, 24, 8, 8), (24, 1, 4, 4), {"strides": [2, 2], "group": 24}, "ConvTranspose"),
     cases.Case("depthwise_large", (1, 8, 16, 16), (8, 1, 9, 9), {"pads": [4] * 4, "group": 8}),
 )
 EXTENTS = (
@@ -51,6 +52,12 @@ EXTENTS = (
 BOXED = (
     cases.Case("3x3", (8, 64, 14, 14), (64, 64, 3, 3), RELU, "FusedConv", cases.NHWC, residual=True),
     cases.Case("pointwise", (8, 64, 14, 14), (64, 64, 1, 1), {}, "Conv", cases.NHWC),
+    cases.Case("3d", (2, 64, 4, 8, 8), (64, 64, 3, 3, 3), {"pads": [1] * 6}, "Conv", cases.NHWC),
+)
+COPIED = (
+    cases.Case("channels_first", (8, 64, 14, 14), (64, 64, 3, 3), RELU, "FusedConv", "gossamer", residual=True),
+    cases.Case("stem", (8, 3, 64, 64), (64, 3, 7, 7), {"pads": [3] * 4, "strides": [2, 2]}, "Conv", cases.NHWC),
+    cases.Case("stem_channels_first", (8, 3, 64, 64), (64, 3, 7, 7), {"pads": [3] * 4, "strides": [2, 2]}),
 )
 SM_90 = Target.named("sm_90")
 
@@ -84,7 +91,8 @@ def test_every_kernel_and_dtype_compiles_for_every_architecture() -> None:
     wanted = [k for dtype in DTYPES for case in EVERY_DTYPE for k in kernels(case, dtype, "sm_89")]
     wanted += [k for case in ONE_DTYPE for k in kernels(case, "float16", "sm_89")]
     assert {k.function for k in wanted} == {
-        "convolution_kernel", "split_k_epilogue_kernel", "pack_filters_kernel", "depthwise_kernel"
+        "convolution_kernel", "split_k_epilogue_kernel", "pack_filters_kernel", "depthwise_kernel",
+        "depthwise_transpose_kernel",
     }  # fmt: skip
     harness.compile_all(tuple(dict.fromkeys(wanted)))
 
@@ -107,6 +115,30 @@ def test_boxes_compile_where_there_is_a_copy_engine(dtype: str, monkeypatch: pyt
         wanted += [kernel for case in BOXED for kernel in kernels(case, dtype, "sm_90")]
     assert {kernel.function for kernel in wanted} <= {"convolution_boxes_kernel", "split_k_epilogue_kernel"}
     harness.compile_all(tuple(dict.fromkeys(wanted)), (90, 100, 120))
+
+
+@pytest.mark.parametrize(("dtype", "arch"), [("float16", 80), ("float16", 90), ("float32", 90)])
+def test_convolutions_of_copied_inputs_compile(dtype: str, arch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convolution_inputs, "_copying", lambda *_: -inf)
+    monkeypatch.setattr(convolution_inputs, "cheapest_copy", convolution_inputs.cheapest_copy.__wrapped__)
+    wanted = [kernel for case in COPIED for kernel in kernels(case, dtype, f"sm_{arch}")]
+    assert "widen_kernel" in {kernel.function for kernel in wanted}
+    harness.compile_all(tuple(dict.fromkeys(wanted)), (arch,))
+
+
+@pytest.mark.parametrize(("channels", "outputs", "taps", "stride"), [(3, 64, 7, 2), (64, 64, 3, 1)])
+def test_inputs_are_copied_where_it_pays(channels: int, outputs: int, taps: int, stride: int) -> None:
+    """Gathering elements one by one takes far longer than a copy of a batch, but not than a launch."""
+
+    def way(batch: int, size: int) -> object:
+        out = -(-size // stride)
+        x, y = (Activations.of((batch, c, n, n), channels_last=False) for c, n in ((channels, size), (outputs, out)))
+        window = Window((1, taps, taps), (1, stride, stride), (0, taps // 2, taps // 2), (1, 1, 1))
+        asked = Convolution(batch, 1, 3, x, y, window).simplified()
+        return convolution_inputs.cheapest_copy(asked, "float16", True, SM_90)
+
+    assert isinstance(way(32, 112), convolution_inputs.Widened if channels == 3 else Convolution)
+    assert way(1, 4) is None
 
 
 @pytest.mark.parametrize("name", ["sm_90", "sm_100", "sm_120"])

@@ -12,6 +12,7 @@ from cudnn_releases import RELEASES, link
 from cudnn_sessions import TWO_SESSIONS, run
 from fake_cudnn import Python
 from gossamer.options import CUDNN_OPERATORS
+from gossamer.providers.cudnn.preference import NATIVE
 
 
 @pytest.fixture(scope="module")
@@ -59,18 +60,23 @@ def test_native_by_default(python: Python) -> None:
 
 
 def test_dispatch(python: Python) -> None:
-    """R7: cuDNN where it is there and enabled; native with 0, or where cuDNN does not take the node, which is said."""
+    """R7: cuDNN where it is there and enabled; native with 0, where cuDNN does not take the node, and where the native
+    kernel was measured faster.
+    """
+    assert "LRN" in NATIVE[90]
+    assert "LRN" not in NATIVE.get(80, ())
     calls = run(
         python,
         """
-        def kinds(body, **options):
-            made = session(body, device="null", **options)
+        def kinds(body, target="sm_80", **options):
+            made = session(body, device="null", target=target, **options)
             made.run(None, {"x": X})
             return [type(call).__name__ for call in made.program({"x": X}).calls]
 
         print(json.dumps({
             "default": kinds("y = LRN <size = 3, bias = 2.0> (x)"),
             "disabled": kinds("y = LRN <size = 3, bias = 2.0> (x)", enable_cudnn=0),
+            "measured": kinds("y = LRN <size = 3, bias = 2.0> (x)", target="sm_90"),
             "too large": kinds("y = LRN <size = 17, bias = 2.0> (x)"),
             "not cuDNN's": kinds("y = Relu (x)"),
         }))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from math import inf
 
 import numpy as np
@@ -223,15 +222,11 @@ def test_boxes_give_the_same(
 
 
 @pytest.fixture
-def copies_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def copies_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever may be copied before it is convolved is."""
-    memories = (convolution_inputs._cheapest, convolution_inputs._turning_pays)
     monkeypatch.setattr(convolution_inputs, "_copying", lambda *_: -inf)
-    for memory in memories:
-        memory.cache_clear()
-    yield
-    for memory in memories:
-        memory.cache_clear()
+    for name in ("cheapest_copy", "_turning_pays"):
+        monkeypatch.setattr(convolution_inputs, name, getattr(convolution_inputs, name).__wrapped__)
 
 
 @pytest.mark.usefixtures("copies_cost_nothing")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
+from math import inf, prod
 from typing import Any
 from unittest.mock import patch
 
@@ -22,6 +22,7 @@ from onnx import ModelProto
 from cases.convolution import activation, channels_last, convolution, steepness, transposed_convolution
 from examples import examples
 from gossamer.kernels import convolution as kernels
+from gossamer.kernels import convolution_inputs as inputs
 from gossamer.kernels.activations import KINDS
 from gossamer.kernels.convolution_box_tiles import BoxTiles, takes_boxes
 from gossamer.kernels.convolution_epilogue import CONTRIB_ACTIVATIONS
@@ -202,7 +203,7 @@ def convolutions(draw: st.DrawFn, *, boxed: bool = False) -> Example:
     operators = [(op, domain) for op, domain in CONVOLUTIONS if domain == NHWC or op.startswith("Nhwc") or not boxed]
     (op, domain), opset = draw(st.sampled_from(operators)), draw(st.sampled_from((7, 11, 22, NEWEST_OPSET)))
     dtypes = [dtype for dtype in legal_dtypes("Conv", opset) if dtype != "float64" or not boxed]
-    dtype, rank = draw(st.sampled_from(dtypes)), draw(st.integers(1, 2 if boxed else 3))
+    dtype, rank = draw(st.sampled_from(dtypes)), draw(st.integers(1, 3))
     attributes, (group, inner, outer) = draw(windows(rank)), draw(channels((2, 3, 16, 20)))
     if boxed:
         group, inner, outer = 1, draw(st.sampled_from((16, 24, 40))), draw(st.sampled_from((8, 16, 24)))
@@ -294,6 +295,16 @@ def test_convolutions_in_boxes(example: Example, box: tuple[int, int, int], spli
 
     with patch.object(kernels, "choose_tiles", choose):
         replace(example, device="interpreter").check()
+
+
+@settings(many, max_examples=examples(50))
+@given(convolutions() | transposed_convolutions())
+def test_convolutions_of_copied_inputs(example: Example) -> None:
+    """With a GPU's tiles, and copied whenever that is possible."""
+    assume("Transpose" not in example.op or prod(example.attributes.get("strides", [1])) <= MOST_PHASES_FOR_SMALL_TILES)
+    cheapest, turning_pays = inputs.cheapest_copy.__wrapped__, inputs._turning_pays.__wrapped__
+    with patch.multiple(inputs, _copying=lambda *_: -inf, cheapest_copy=cheapest, _turning_pays=turning_pays):
+        replace(example, device="sm_90").check()
 
 
 @many

@@ -12,8 +12,8 @@ from cases import batch_normalization as batch
 from cases.node_case import NodeCase
 from cases.normalization import CASES, skip_norm
 from gossamer.errors import UnsupportedModel
-from gossamer.kernels import normalization, reduction_geometry
-from gossamer.kernels.reduction_geometry import Tile
+from gossamer.kernels import normalization, normalization_parts, reduction_geometry
+from gossamer.kernels.reduction_geometry import Geometry, Tile
 
 IN_ONNXRUNTIME = ("LayerNormalization", "InstanceNormalization", "LpNormalization", "MeanVarianceNormalization")
 
@@ -33,8 +33,21 @@ def test_rows_in_parts_give_the_same(node: NodeCase, monkeypatch: pytest.MonkeyP
         return Tile(tile.rows, min(tile.steps, 4), tile.inner)
 
     monkeypatch.setattr(reduction_geometry, "RESIDENT", 0)
-    monkeypatch.setattr(normalization, "part_tile", small)
-    monkeypatch.setattr(normalization, "COMBINED", 64)
+    monkeypatch.setattr(reduction_geometry, "CACHED_ROW", 0)
+    monkeypatch.setattr(normalization_parts, "part_tile", small)
+    monkeypatch.setattr(normalization_parts, "COMBINED", 64)
+    node.check("interpreter")
+
+
+@pytest.mark.parametrize("node", [c for c in (*CASES, *batch.training_cases()) if c.inputs[0].size], ids=str)
+def test_rows_read_twice_give_the_same(node: NodeCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No row is resident; two tiles of four steps at a time, the last ones with fewer."""
+
+    def small(geometry: Geometry, *_: Any) -> tuple[Tile, int] | None:
+        return (Tile(1, 4, 1, unroll=2), 4) if geometry.inner == geometry.reduced0 == 1 else None
+
+    monkeypatch.setattr(reduction_geometry, "RESIDENT", 0)
+    monkeypatch.setattr(normalization, "cached_rows", small)
     node.check("interpreter")
 
 

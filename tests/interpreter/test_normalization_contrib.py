@@ -11,7 +11,7 @@ from cases.node_case import NodeCase
 from cases.normalization_contrib import CASES, LAST, group_norm
 from cases.references import floats
 from gossamer.errors import UnsupportedModel
-from gossamer.kernels import normalization, reduction_geometry
+from gossamer.kernels import normalization_parts, reduction_geometry
 from gossamer.kernels.reduction_geometry import Tile
 
 
@@ -30,7 +30,8 @@ def test_rows_in_parts_give_the_same(node: NodeCase, monkeypatch: pytest.MonkeyP
         return Tile(tile.rows, min(tile.steps, 8), tile.inner)
 
     monkeypatch.setattr(reduction_geometry, "RESIDENT", 0)
-    monkeypatch.setattr(normalization, "part_tile", small)
+    monkeypatch.setattr(reduction_geometry, "CACHED_ROW", 0)
+    monkeypatch.setattr(normalization_parts, "part_tile", small)
     node.check("interpreter")
 
 

@@ -62,7 +62,8 @@ def test_disabled(op: str) -> None:
     session = session_of(ONE_NODE[op], cudnn_only=[op], enable_cudnn=0)
     with pytest.raises(NotImplemented) as raised:
         session.run(None, feeds_of(ONE_NODE[op]))
-    wanted = f"Operator '{op}' on the CUDA EP requires cuDNN, but cuDNN was disabled by the CUDA provider option 'enable_cudnn'."
+    text = f"Operator '{op}' on the CUDA EP requires cuDNN, "
+    wanted = text + "but cuDNN was disabled by the CUDA provider option 'enable_cudnn'."
     assert str(raised.value) == f"{wanted} (node 'the_node')"
     assert raised.value.code == "NOT_IMPLEMENTED"
 

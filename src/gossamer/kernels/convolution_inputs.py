@@ -71,7 +71,7 @@ class Operands:
 
 def arranged(node: Node, target: Target, convolution: Convolution, filters: Buffer) -> Operands:
     """The operands of a Conv, as they are or copied, whichever takes less time by the tiles' cost model."""
-    match _cheapest(convolution, node.x.dtype, node.is_constant(filters), target):
+    match cheapest_copy(convolution, node.x.dtype, node.is_constant(filters), target):
         case Widened() as how:
             return _widened(node, target, convolution, filters, how)
         case Convolution():
@@ -126,7 +126,7 @@ class Widened:
 
 
 @lru_cache(maxsize=4096)
-def _cheapest(convolution: Convolution, dtype: str, constant: bool, target: Target) -> Widened | Convolution | None:
+def cheapest_copy(convolution: Convolution, dtype: str, constant: bool, target: Target) -> Widened | Convolution | None:
     """None: the input as it is. Convolution: channels last. constant: whether the filters are."""
     if target.interpreted or not convolution.pixels:
         return None

@@ -2,7 +2,7 @@
 
 Output o and input i meet at tap r where o + pad − r · dilation = i · stride. Outputs that are equal modulo the stride
 (a phase) see the same taps, and within a phase a transposed convolution is a plain one of stride 1 that steps backwards
-through the input. All phases run in one launch of `convolution_kernel`.
+through the input. All phases run in one launch of `convolution_kernel`. (Depthwise ones are in `depthwise_transpose`.)
 
 `gossamer::FusedConvTranspose(X, W, B?, Z?)` is activation(convtranspose(X, W) + B + Z), like `gossamer::FusedConv`.
 """
@@ -10,20 +10,21 @@ through the input. All phases run in one launch of `convolution_kernel`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, product
 from math import gcd, prod
 
 import numpy as np
 
-from gossamer.kernels.convolution import refused
+from gossamer.kernels.convolution import is_depthwise, refused
 from gossamer.kernels.convolution_epilogue import epilogue_of
 from gossamer.kernels.convolution_gemm import Phases, convolve, padded_channels
 from gossamer.kernels.convolution_geometry import Activations, Convolution, Triple, Window, triple
 from gossamer.kernels.convolution_inputs import arranged_phases
 from gossamer.kernels.convolution_tiles import choose_convolution_tiles, extents_of
 from gossamer.kernels.convolution_weights import Packing, packed_filters
+from gossamer.kernels.depthwise_transpose import convolve_transposed_depthwise
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import MAX_GRID
 from gossamer.kernels.registry import Lowered, lowers
@@ -48,6 +49,8 @@ def lower_conv_transpose(node: Node, target: Target) -> Lowered:
         return epilogue
     assert filters is not None
     convolution, axes = _phased(node)
+    if is_depthwise(convolution):
+        return convolve_transposed_depthwise(node, target, replace(convolution, window=_whole(axes)), epilogue, filters)
     if prod(axis.stride for axis in axes) > MAX_PHASES:
         return Refusal(f"{node.op_type} with strides {tuple(axis.stride for axis in axes)} has too many phases")
     operands = arranged_phases(node, target, convolution, filters)
@@ -108,6 +111,17 @@ def _phased(node: Node) -> tuple[Convolution, tuple[Axis, Axis, Axis]]:
     window = Window(kernel, (1, 1, 1), (0, 0, 0), dilations)
     rank = max(1, weight.rank - 2)
     return Convolution(node.x.shape[0], node.attribute("group", 1), rank, x, y, window), axes
+
+
+def _whole(axes: tuple[Axis, Axis, Axis]) -> Window:
+    """The operator's own window, of all phases."""
+    d, h, w = axes
+    return Window(
+        (d.kernel, h.kernel, w.kernel),
+        (d.stride, h.stride, w.stride),
+        (d.pad, h.pad, w.pad),
+        (d.dilation, h.dilation, w.dilation),
+    )
 
 
 def axes_of(node: Node, kernel: tuple[int, ...], x: Triple, y: Triple) -> tuple[Axis, Axis, Axis]:

@@ -49,6 +49,16 @@ def offset_of_rows(index, walk, WIDE: tl.constexpr):
 
 
 @triton.jit
+def tile_of(program, n_cols, LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr):
+    """The first of LINES times ROWS rows [ROWS, 1], and the columns [1, COLS], of a program."""
+    if WIDE:
+        program = program.to(tl.int64)
+    tiles = tl.cdiv(n_cols, COLS)
+    row = (program // tiles * (ROWS * LINES) + tl.arange(0, ROWS))[:, None]
+    return row, (program % tiles * COLS + tl.arange(0, COLS))[None, :]
+
+
+@triton.jit
 def copy_strided_kernel(
     x_ptr,
     y_ptr,
@@ -387,6 +397,30 @@ def choose_tile(n_rows: int, n_cols: int, itemsize: int, turn: bool, target: Tar
         return power_of_two(n_rows, elements // cols), cols
     cols = filled_block(n_cols, min(elements, 1024))
     return power_of_two(n_rows, elements // cols), cols
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A tile of rows × cols, and how many of those a program makes, one below the other: see `tile_of`."""
+
+    lines: int
+    rows: int
+    cols: int
+    num_warps: int
+
+
+def choose_lines(
+    n_rows: int, n_cols: int, target: Target, *, lines: int = 8, per_thread: int = 4, warps: int = 2
+) -> Lines:
+    """Tiles of `per_thread` elements of each thread, so that what is computed for a row serves several elements, and up
+    to `lines` of them, so that what is computed for a column does."""
+    if target.interpreted:
+        return Lines(1, *choose_tile(n_rows, n_cols, 8, False, target), 4)
+    cols = filled_block(n_cols, 32 * warps * per_thread)
+    rows = power_of_two(n_rows, 32 * warps * per_thread // cols)
+    while lines > 1 and cdiv(n_rows, rows * lines) * cdiv(n_cols, cols) < 4 * target.sm_count:
+        lines //= 2
+    return Lines(lines, rows, cols, min(warps, max(1, rows * cols // (32 * per_thread))))
 
 
 def filled_block(extent: int, most: int) -> int:

@@ -198,7 +198,7 @@ def convolve_depthwise(
     here = (*y.extents[:2], cdiv(y.extents[2], patch.run))
     n_runs = convolution.batch * here[0] * here[1] * here[2]
     x_align, y_align = x.alignment(x.channels), y.alignment(y.channels)
-    weights, w_strides = _by_tap(node, filters, window.taps, y.channels)
+    weights, w_strides = filters_by_tap(node, filters, window.taps, y.channels)
     w_align = gcd(16, w_strides[0])
     return (
         launch(
@@ -242,7 +242,7 @@ def convolve_depthwise(
     )
 
 
-def _by_tap(node: Node, filters: Buffer, taps: int, channels: int) -> tuple[Buffer, tuple[int, int]]:
+def filters_by_tap(node: Node, filters: Buffer, taps: int, channels: int) -> tuple[Buffer, tuple[int, int]]:
     """The filters with channels contiguous, and their strides (tap, channel); as they are if they are not constant."""
     if taps == 1 or not node.is_constant(filters):
         return filters, (1, taps)

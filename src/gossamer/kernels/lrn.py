@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import triton
 import triton.language as tl
 
+from gossamer.kernels.division import divide_by, divisor_of
 from gossamer.kernels.elementwise_math import divide, power, square_root
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
 from gossamer.kernels.reduction_geometry import as_type, float_accumulator
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, Node
-from gossamer.program import Target
+from gossamer.program import Launch, Target
 
 DEFAULT_ALPHA = 9.999999747378752e-05
 """1e-4 as ONNX has it: in fp32."""
 
 
 @triton.jit
-def raised(x, POWER: tl.constexpr):
-    """x ** POWER; by square roots where networks have it so."""
-    if POWER == 0.75:
-        half = square_root(x)
-        return half * square_root(half)
+def over_power(x, base, POWER: tl.constexpr, HALF: tl.constexpr):
+    """x / base ** POWER; by square roots where networks have it so, which for halves (HALF) may be approximate."""
+    if POWER == 0.75 and HALF:
+        root = tl.rsqrt(base)
+        return x * (root * tl.sqrt(root))
+    elif POWER == 0.75:
+        root = square_root(base)
+        return divide(x, root * square_root(root))
     elif POWER == 0.5:
-        return square_root(x)
+        return divide(x, square_root(base))
     else:
-        return power(x, POWER + tl.zeros_like(x))
+        return divide(x, power(base, POWER + tl.zeros_like(base)))
 
 
 @triton.jit
@@ -49,8 +55,46 @@ def lrn_kernel(
         neighbour = as_type(tl.load(x_ptr + i + step * n_inner, inside, other=0.0), TYPE)
         total += neighbour * neighbour
     x = as_type(tl.load(x_ptr + i, i < n_elements, other=0.0), TYPE)
-    y = divide(x, raised(total * (ALPHA / SIZE) + BIAS, BETA))
+    HALF: tl.constexpr = y_ptr.dtype.element_ty.primitive_bitwidth == 16
+    y = over_power(x, total * (ALPHA / SIZE) + BIAS, BETA, HALF)
     tl.store(y_ptr + i, y.to(y_ptr.dtype.element_ty), i < n_elements)
+
+
+@triton.jit
+def lrn_planes_kernel(
+    x_ptr, y_ptr, n_pixels, n_channels, n_inner, inner,
+    ALPHA: tl.constexpr, BETA: tl.constexpr, BIAS: tl.constexpr, SIZE: tl.constexpr,
+    TYPE: tl.constexpr, CHANNELS: tl.constexpr, WIDE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """As `lrn_kernel`, where channels lie apart: a pixel's CHANNELS neighbouring results share what they read.
+
+    n_pixels: of all images; inner: n_inner, those of one, as a divisor.
+    """
+    blocks = tl.cdiv(n_channels, CHANNELS)
+    first = (tl.program_id(0) % blocks) * CHANNELS
+    pixel = tl.program_id(0) // blocks
+    pixel = (pixel.to(tl.int64) if WIDE else pixel) * BLOCK + tl.arange(0, BLOCK)
+    image = divide_by(pixel, inner, WIDE)
+    offset = image.to(tl.int64) * n_channels * n_inner + (pixel - image * n_inner)
+    place_ptr = offset + tl.cast(first, tl.int64) * n_inner
+    xs, squares = (), ()  # grow channel by channel; Triton has no lists
+    for k in tl.static_range(CHANNELS + SIZE - 1):
+        step = k - (SIZE - 1) // 2
+        inside = (first + step >= 0) & (first + step < n_channels) & (pixel < n_pixels)
+        x = as_type(tl.load(x_ptr + (place_ptr + step * n_inner), inside, other=0.0), TYPE)
+        xs, squares = xs + (x,), squares + (x * x,)  # type: ignore[assignment]  # noqa: RUF005
+    HALF: tl.constexpr = y_ptr.dtype.element_ty.primitive_bitwidth == 16
+    for k in tl.static_range(CHANNELS):
+        total = squares[k]
+        for tap in tl.static_range(1, SIZE):
+            total += squares[k + tap]
+        y = over_power(xs[k + (SIZE - 1) // 2], total * (ALPHA / SIZE) + BIAS, BETA, HALF)
+        stored = (first + k < n_channels) & (pixel < n_pixels)
+        tl.store(y_ptr + (place_ptr + k * n_inner), y.to(y_ptr.dtype.element_ty), stored)
+
+
+MAX_SIZE = 16
+"""Of windows whose sums are unrolled."""
 
 
 @lowers("LRN")
@@ -59,23 +103,37 @@ def lower_lrn(node: Node, target: Target) -> Lowered:
     """LRN, opset 1 to 13: odd and even sizes."""
     x = node.x
     n_channels, inner = (x.shape[-1], 1) if node.channels_last else (x.shape[1], x.strides[1])
+    arguments = {
+        "writes": node.y,
+        "x_ptr": x,
+        "y_ptr": node.y,
+        "n_channels": n_channels,
+        "n_inner": inner,
+        "ALPHA": node.attribute("alpha", DEFAULT_ALPHA),
+        "BETA": node.attribute("beta", 0.75),
+        "BIAS": node.attribute("bias", 1.0),
+        "SIZE": node.attribute("size"),
+        "TYPE": float_accumulator(x.dtype),
+    }
+    if inner > 1 and arguments["SIZE"] <= MAX_SIZE:
+        return (_launch_planes(x.size // max(1, n_channels), n_channels, inner, arguments, target),)
     block = power_of_two(x.size, 2**14) if target.interpreted else 1024
-    return (
-        launch(
-            lrn_kernel,
-            (cdiv(x.size, block),),
-            writes=node.y,
-            x_ptr=x,
-            y_ptr=node.y,
-            n_elements=x.size,
-            n_channels=n_channels,
-            n_inner=inner,
-            ALPHA=node.attribute("alpha", DEFAULT_ALPHA),
-            BETA=node.attribute("beta", 0.75),
-            BIAS=node.attribute("bias", 1.0),
-            SIZE=node.attribute("size"),
-            TYPE=float_accumulator(x.dtype),
-            WIDE=x.size >= 2**31 - block,
-            BLOCK=block,
-        ),
+    wide = x.size >= 2**31 - block
+    return (launch(lrn_kernel, (cdiv(x.size, block),), n_elements=x.size, WIDE=wide, BLOCK=block, **arguments),)
+
+
+def _launch_planes(pixels: int, n_channels: int, inner: int, arguments: dict[str, Any], target: Target) -> Launch:
+    block, channels = (power_of_two(pixels, 2**14), 4) if target.interpreted else (256, 8)
+    while channels > 1 and cdiv(pixels, block) * cdiv(n_channels, channels) < 2 * target.sm_count:
+        channels //= 2
+    wide = pixels >= 2**31 - block
+    return launch(
+        lrn_planes_kernel,
+        (cdiv(pixels, block) * cdiv(n_channels, channels),),
+        n_pixels=pixels,
+        inner=divisor_of(inner, wide),
+        CHANNELS=channels,
+        WIDE=wide,
+        BLOCK=block,
+        **arguments,
     )

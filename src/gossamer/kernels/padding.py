@@ -11,7 +11,8 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from gossamer.kernels.copies import as_words, choose_tile, is_wide, movable
+from gossamer.kernels.copies import as_words, choose_lines, is_wide, movable, tile_of
+from gossamer.kernels.division import Divisor, divide_by, divisor_of
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import Address, launch
 from gossamer.kernels.registry import Lowered, lowers
@@ -20,71 +21,62 @@ from gossamer.program import Buffer, Refusal, Target, dtype_of
 
 
 @triton.jit
-def fold(i, extent, MODE: tl.constexpr):
-    """The coordinate in 0 … extent - 1 that pads coordinate i, and whether there is one."""
-    inside = (i >= 0) & (i < extent)
+def fold(i, extent, period, MODE: tl.constexpr, WIDE: tl.constexpr):
+    """The coordinate in 0 … extent - 1 that pads coordinate i, and whether there is one. Folded ones are i ≥ 0."""
+    inside = tl.full(i.shape, 1, tl.int1)
     if MODE == "constant":
+        inside = (i >= 0) & (i < extent)
         i = tl.where(inside, i, 0)
+    elif MODE == "edge":
+        i = tl.minimum(tl.maximum(i, 0), extent - 1)
     else:
-        inside = inside | True
-        if MODE == "edge":
-            i = tl.minimum(tl.maximum(i, 0), extent - 1)
-        elif MODE == "wrap":
-            i = (i % extent + extent) % extent
+        i -= divide_by(i, period, WIDE) * period[0]
+        if MODE == "reflect":
+            i = tl.where(i < extent, i, period[0] - i)
         else:
-            tl.static_assert(MODE == "reflect")
-            period = tl.maximum(2 * extent - 2, 1)
-            i = (i % period + period) % period
-            i = tl.where(i < extent, i, period - i)
+            tl.static_assert(MODE == "wrap")
     return i, inside
 
 
 @triton.jit
-def source_of(index, axes, MODE: tl.constexpr):
-    """The offset in x of y's element `index`, and whether x has it; axes = (y shape, begins, x shape, x strides)."""
+def source_of(index, axes, MODE: tl.constexpr, WIDE: tl.constexpr):
+    """The offset in x of y's element `index`, and whether x has it; axes: see `_columns`."""
     offset = index * 0
     found = index >= 0
     rest = index
-    for d in tl.static_range(len(axes[0]) - 1):
-        coordinate = rest % axes[0][len(axes[0]) - 1 - d] - axes[1][len(axes[0]) - 1 - d]
-        folded, inside = fold(coordinate, axes[2][len(axes[0]) - 1 - d], MODE)
-        offset += folded * axes[3][len(axes[0]) - 1 - d]
+    for d in tl.static_range(len(axes[0]) - 1, -1, -1):
+        coordinate = rest
+        if d > 0:
+            rest = divide_by(rest, axes[0][d], WIDE)
+            coordinate -= rest * axes[0][d][0]
+        folded, inside = fold(coordinate - axes[1][d], axes[2][d], axes[4][d], MODE, WIDE)
+        offset += folded * axes[3][d]
         found = found & inside
-        rest = rest // axes[0][len(axes[0]) - 1 - d]
-    folded, inside = fold(rest - axes[1][0], axes[2][0], MODE)
-    return offset + folded * axes[3][0], found & inside
+    return offset, found
 
 
 @triton.jit
 def pad_kernel(
-    x_ptr,
-    value_ptr,
-    y_ptr,
-    rows,
-    cols,
-    n_rows,
-    n_cols,
-    MODE: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLS: tl.constexpr,
-    WIDE: tl.constexpr,
-):
+    x_ptr, value_ptr, y_ptr, rows, cols, n_rows, n_cols,
+    MODE: tl.constexpr, LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
     """y[r, c] = x[fold(r), fold(c)]; the value (0 where value_ptr is None) where MODE is constant and x has no such."""
-    pid = tl.program_id(0)
-    if WIDE:
-        pid = pid.to(tl.int64)
-    col_tiles = tl.cdiv(n_cols, COLS)
-    row = pid // col_tiles * ROWS + tl.arange(0, ROWS)
-    col = pid % col_tiles * COLS + tl.arange(0, COLS)
-    row_offset, row_found = source_of(row, rows, MODE)
-    col_offset, col_found = source_of(col, cols, MODE)
-    mask = (row < n_rows)[:, None] & (col < n_cols)[None, :]
-    found = row_found[:, None] & col_found[None, :]
+    row, col = tile_of(tl.program_id(0), n_cols, LINES, ROWS, COLS, WIDE)
+    col_offset, col_found = source_of(col, cols, MODE, WIDE)
+    col_found = col_found & (col < n_cols)
     value = 0
     if value_ptr is not None:
         value = tl.load(value_ptr)
-    elements = tl.load(x_ptr + row_offset[:, None] + col_offset[None, :], mask=mask & found, other=value)
-    tl.store(y_ptr + row[:, None] * n_cols + col[None, :], elements, mask=mask)
+    lines = ()  # all loads come before the first store: the compiler cannot know that x and y are not one
+    for j in tl.static_range(LINES):
+        at = row + j * ROWS
+        row_offset, row_found = source_of(at, rows, MODE, WIDE)
+        mask = (row_found & (at < n_rows)) & col_found
+        y = tl.load(x_ptr + row_offset + col_offset, mask=mask, other=value)
+        lines = lines + (y,)  # type: ignore[assignment]  # noqa: RUF005
+    for j in tl.static_range(LINES):
+        at = row + j * ROWS
+        tl.store(y_ptr + at * n_cols + col, lines[j], mask=(at < n_rows) & (col < n_cols))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +91,10 @@ class PaddedAxis:
     @property
     def padded(self) -> bool:
         return self.out != self.extent
+
+    def period(self, mode: str) -> int:
+        """After how many elements the axis repeats itself; 0 where it does not."""
+        return {"reflect": max(2 * self.extent - 2, 1), "wrap": self.extent}.get(mode, 0)
 
 
 @lowers("Pad")
@@ -176,32 +172,41 @@ def _launch_pad(
         cols.insert(0, rows.pop())
     rows = rows or [PaddedAxis(1, 0, 1, 0)]
     n_rows, n_cols = (math.prod(axis.out for axis in part) for part in (rows, cols))
-    block_rows, block_cols = choose_tile(n_rows, n_cols, x.itemsize, False, target)
+    tile = choose_lines(n_rows, n_cols, target)
+    wide = is_wide(x.size, y.size)
     kept = math.prod(axis.extent for axis in axes)
     return (
         launch(
             pad_kernel,
-            (cdiv(n_rows, block_rows) * cdiv(n_cols, block_cols),),
+            (cdiv(n_rows, tile.lines * tile.rows) * cdiv(n_cols, tile.cols),),
             writes=y,
+            num_warps=tile.num_warps,
             x_ptr=Address(as_words(x), offset if kept else 0),
             value_ptr=None if value is None else as_words(value),
             y_ptr=as_words(y),
-            rows=_columns(rows),
-            cols=_columns(cols),
+            rows=_columns(rows, mode, wide),
+            cols=_columns(cols, mode, wide),
             n_rows=n_rows,
             n_cols=n_cols,
             MODE=mode,
-            ROWS=block_rows,
-            COLS=block_cols,
-            WIDE=is_wide(x.size, y.size),
+            LINES=tile.lines,
+            ROWS=tile.rows,
+            COLS=tile.cols,
+            WIDE=wide,
         ),
     )
 
 
-def _columns(axes: Sequence[PaddedAxis]) -> tuple[Any, ...]:
+def _columns(axes: Sequence[PaddedAxis], mode: str, wide: bool) -> tuple[Any, ...]:
+    """(y shape as divisors, begins, x shape, x strides, periods as divisors). What is folded begins whole periods
+    earlier, so that no coordinate is negative."""
+    periods = [axis.period(mode) for axis in axes]
+    shifts = [cdiv(axis.begin, period) * period if period else 0 for axis, period in zip(axes, periods, strict=True)]
+    folds: list[Divisor | None] = [divisor_of(period, wide) if period else None for period in periods]
     return (
-        tuple(axis.out for axis in axes),
-        tuple(axis.begin for axis in axes),
+        tuple(divisor_of(axis.out, wide) for axis in axes),
+        tuple(axis.begin - shift for axis, shift in zip(axes, shifts, strict=True)),
         tuple(axis.extent for axis in axes),
         tuple(axis.stride for axis in axes),
+        tuple(folds),
     )

@@ -11,7 +11,7 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from gossamer.kernels.copies import as_words, choose_tile, filled_block, is_wide, movable
+from gossamer.kernels.copies import Lines, as_words, choose_lines, is_wide, movable, tile_of
 from gossamer.kernels.division import divide_by, divisor_of
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.interpolation import AxisResize
@@ -56,16 +56,6 @@ def locate(index, axes, TAPS: tl.constexpr, tap, WEIGHTED: tl.constexpr, HOLES: 
 
 
 @triton.jit
-def tile_of(program, n_rows, n_cols, LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr):
-    """First of the rows [ROWS, 1] and columns [1, COLS] of a program, which has LINES times ROWS rows."""
-    if WIDE:
-        program = program.to(tl.int64)
-    tiles = tl.cdiv(n_cols, COLS)
-    row = (program // tiles * (ROWS * LINES) + tl.arange(0, ROWS))[:, None]
-    return row, (program % tiles * COLS + tl.arange(0, COLS))[None, :]
-
-
-@triton.jit
 def columns_read(col, n_cols, WHOLE: tl.constexpr):
     """The columns that are read for `col`, and the mask they need. WHOLE: columns are not resized, and are read in
     vectors, whose mask costs nothing; else those beyond the last one read what that reads."""
@@ -82,7 +72,7 @@ def resize_nearest_kernel(
     LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """y[r, c] = x[nearest(r), nearest(c)], or `outside` (if not None) where that lies outside of x."""
-    row, col = tile_of(tl.program_id(0), n_rows, n_cols, LINES, ROWS, COLS, WIDE)
+    row, col = tile_of(tl.program_id(0), n_cols, LINES, ROWS, COLS, WIDE)
     HOLES: tl.constexpr = outside is not None
     shown, mask = columns_read(col, n_cols, WHOLE)
     col_offset, _, col_inside = locate(shown, cols, COL_TAPS, 0, False, HOLES, WIDE)
@@ -160,7 +150,7 @@ def resize_weighted_kernel(
     Integers are rounded (ROUND) or cut towards zero, and held within limits (if not None). FEW: taps are unrolled.
     """
     TYPE: tl.constexpr = tl.float64 if x_ptr.dtype.element_ty == tl.float64 else tl.float32
-    row, col = tile_of(tl.program_id(0), n_rows, n_cols, LINES, ROWS, COLS, WIDE)
+    row, col = tile_of(tl.program_id(0), n_cols, LINES, ROWS, COLS, WIDE)
     HOLES: tl.constexpr = outside is not None
     shown, mask = columns_read(col, n_cols, WHOLE)
     cols_at = ()
@@ -351,31 +341,15 @@ def _launch(node: Node, x: Buffer, y: Buffer, resizes: Mapping[int, AxisResize],
     return _tiled(resize_weighted_kernel, x, y, tile, arguments)
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """Rows × cols, and how many of those a program makes, one below the other."""
-
-    lines: int
-    rows: int
-    cols: int
-    num_warps: int = 4
-
-
-def _tile(n_rows: int, n_cols: int, itemsize: int, taps: int, whole: bool, target: Target) -> Tile:
-    """whole: columns are not resized, and are read in vectors. Else a thread has four elements a line, which share what
-    is computed for the line, and as many lines as give some sixty loads."""
-    if target.interpreted:
-        return Tile(1, *choose_tile(n_rows, n_cols, itemsize, False, target))
-    elements = 128 * max(1, 16 // itemsize) if whole else 256
-    cols = filled_block(n_cols, elements)
-    rows = power_of_two(n_rows, elements // cols)
+def _tile(n_rows: int, n_cols: int, itemsize: int, taps: int, whole: bool, target: Target) -> Lines:
+    """Some sixty loads a thread. whole: columns are not resized, and are read in vectors."""
     lines = 1 if taps > MAX_TAPS else power_of_two(max(2, 16 // taps))
-    while lines > 1 and cdiv(n_rows, rows * lines) * cdiv(n_cols, cols) < 4 * target.sm_count:
-        lines //= 2
-    return Tile(lines, rows, cols, 4 if whole else min(2, cdiv(rows * cols, 128)))
+    if whole:
+        return choose_lines(n_rows, n_cols, target, lines=lines, per_thread=max(1, 16 // itemsize), warps=4)
+    return choose_lines(n_rows, n_cols, target, lines=lines)
 
 
-def _tiled(kernel: Any, x: Buffer, y: Buffer, tile: Tile, arguments: dict[str, Any]) -> Launch:
+def _tiled(kernel: Any, x: Buffer, y: Buffer, tile: Lines, arguments: dict[str, Any]) -> Launch:
     n_rows, n_cols = arguments["n_rows"], arguments["n_cols"]
     grid = cdiv(n_rows, tile.rows * tile.lines) * cdiv(n_cols, tile.cols)
     shape = {"LINES": tile.lines, "ROWS": tile.rows, "COLS": tile.cols}
