@@ -70,16 +70,24 @@ def lower_model(model: onnx.ModelProto, target: Target, policy: Policy = NEVER) 
     return build(graph_model, placement, target, scope), constants
 
 
+SMALL_GPU = replace(Target.named("sm_90"), sm_count=1)
+"""A GPU of one multiprocessor: small inputs get the launches that large ones get elsewhere."""
+
+
 def run_model(
-    model: onnx.ModelProto, feeds: Mapping[str, np.ndarray], device: str = "interpreter", policy: Policy = NEVER
+    model: onnx.ModelProto,
+    feeds: Mapping[str, np.ndarray],
+    device: str | Target = "interpreter",
+    policy: Policy = NEVER,
 ) -> list[np.ndarray]:
-    """device: `cuda`; `interpreter`; or an architecture like `sm_90`, whose launches then are interpreted, with the
-    tiles, splits and precision of products that a GPU has. policy: what a GPU does with cuDNN."""
+    """device: `cuda`; `interpreter`; or a target, or its name like `sm_90`, whose launches then are interpreted, with
+    the tiles, splits and precision of products that a GPU has. policy: what a GPU does with cuDNN."""
     if device != "cuda":
         from gossamer.run.interpreter import InterpreterExecutor, enter_interpreter_mode
 
         enter_interpreter_mode()
-        program, constants = lower_model(model, Target.named(device))
+        target = Target.named(device) if isinstance(device, str) else device
+        program, constants = lower_model(model, target)
         results = InterpreterExecutor(constants).run(interpretable(program), feeds)
     else:
         from gossamer.build.compilation import compile_kernels

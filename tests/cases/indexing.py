@@ -39,6 +39,10 @@ def _gathers() -> list[NodeCase]:
         _gather("scalar_constant_view", random_array("x", (4, 8)), np.array(2), 1),
         _gather("constant", x, ints(0, 2), 1, axis=2),
         _gather("empty", x, np.zeros((0, 2), np.int64)),
+        *(
+            _gather(f"columns_of_{n}", random_array("x", (70, 50, n), "float16"), _indices("c", 50, 41), axis=1)
+            for n in (1, 3, 31)
+        ),
         _gather("vector", random_array("x", (100,)), _indices("v", 100, 300)),
         NodeCase(
             "Gather-out_of_range",

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 from onnx import ModelProto
 
+from gossamer.program import Target
 from gossamer.providers.cudnn import NEVER, Policy
 from harness import assert_close, node_model, ort, run_model
 
@@ -65,7 +66,7 @@ class NodeCase:
         moved = replace(self, inputs=bits)
         return [y.view(ml_dtypes.bfloat16) for y in ort(moved.model(), moved.feeds())]
 
-    def check(self, device: str, policy: Policy = NEVER) -> None:
+    def check(self, device: str | Target, policy: Policy = NEVER) -> None:
         """Runs the node on `device` (see `run_model`) and compares with what is expected."""
         want = self.expected()
         got = run_model(self.model(), self.feeds(), device, policy)

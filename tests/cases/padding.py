@@ -43,6 +43,7 @@ CASES = [
     _pad("to_empty", _X, (0, -3, 0, 0, 0, 0, 0, 0)),
     _pad("from_empty", np.zeros((2, 0, 3), np.float32), (0, 1, 0, 0, 1, 1), _TEN),
     _pad("long", random_array("x", (300,)), (100, 50), _TEN, mode="reflect"),
+    *(_pad(f"{m}_lines", random_array("x", (4, 5, 29, 37)), (0, 0, 28, 36, 0, 0, 3, 1), mode=m) for m in _MODES),
     _pad("rows", random_array("x", (3, 100, 64)), (0, 3, 0, 0, 2, 0), _TEN),
     NodeCase("Pad-attributes", "Pad", [_X], {"pads": _PADS["all"], "mode": "constant", "value": 2.5}, opset=10),
     NodeCase("Pad-attributes_zero", "Pad", [_X], {"pads": _PADS["spatial"]}, opset=7),

@@ -174,7 +174,29 @@ def _unpool() -> list[NodeCase]:
     return [NodeCase("MaxUnpool-plain", "MaxUnpool", [x, places], window), sized]
 
 
-_FIRST = [*_rules(), *_dtypes(), *_indices(), *_globals(), *_random()]
+def _many_windows() -> list[NodeCase]:
+    """As many as make a GPU's programs take several lines of them, in rows of tiles that lines fill and that they do
+    not, with fewer lines in the last program."""
+    three = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    two = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    wide, narrow = floats("wide", (4, 3, 40, 127)), floats("narrow", (3, 4, 35, 35))
+    return [
+        case("MaxPool", "many", wide, strides=[2, 2], **three),
+        case("MaxPool", "many_halves", wide.astype(np.float16), strides=[2, 2], **three),
+        case("MaxPool", "many_narrow", narrow.astype(np.float16), strides=[2, 2], **three),
+        *(case("AveragePool", f"many_{n}", narrow, count_include_pad=n, **three) for n in (0, 1)),
+        case("AveragePool", "many_uneven", wide, kernel_shape=[3, 2], strides=[2, 3], pads=[0, 1, 2, 0], ceil_mode=1),
+        case("AveragePool", "many_inside", wide.astype(np.float16)[:, :, :37], **two),
+        case("LpPool", "many", wide.astype(np.float16), **two),
+        case("MaxPool", "many_indices", wide, n_outputs=2, strides=[2, 2], **three),
+        case("MaxPool", "many_wide_windows", narrow, kernel_shape=[5, 5], pads=[2] * 4),
+        case("MaxPool", "many_wider_windows", narrow, kernel_shape=[9, 9], pads=[4] * 4),
+        case("AveragePool", "many_deep", floats("deep", (2, 2, 6, 20, 33)), kernel_shape=[3, 3, 2], pads=[1] * 6),
+        case("MaxPool", "many_line", floats("line", (2, 5, 700)), kernel_shape=[3], strides=[2]),
+    ]
+
+
+_FIRST = [*_rules(), *_dtypes(), *_indices(), *_globals(), *_random(), *_many_windows()]
 CASES = [*_FIRST, *_unpool()]
 
 

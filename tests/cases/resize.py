@@ -64,6 +64,10 @@ def _modes() -> Iterator[NodeCase]:
 def _forms() -> Iterator[NodeCase]:
     x = random_array("forms", (1, 2, 5, 4))
     yield _resize("sizes", x, sizes=(1, 2, 9, 6), mode="linear")
+    tall = random_array("lines", (2, 3, 33, 29))  # enough for programs of a GPU that make several lines
+    for mode in ("nearest", "linear", "cubic"):
+        yield _resize(f"lines_{mode}", tall, scales=(1, 1, 2, 2.2), mode=mode)
+    yield _resize("lines_antialias", tall, scales=(1, 1, 0.3, 0.4), mode="linear", antialias=1)
     yield _resize("sizes_axes", x, sizes=(3, 9), axes=[3, 2], mode="linear")
     yield _resize("negative_axes", x, sizes=(3, 9), axes=[-1, -2], mode="nearest")
     yield _resize("scales_of_all_axes", x, scales=(1, 1, 2, 2), opset=11, roi=(), mode="nearest")

@@ -66,7 +66,9 @@ INTERLEAVED = [
         for block, width, dtype in ((2, 300, "float16"), (4, 19, "float32"), (8, 130, "int8"))
     ),
     *(
-        _transpose(f"{way}_{c}", random_array("t", (2, 7, c, 29) if way == "together" else (2, 7, 29, c), d), 0, 1, 3, 2)
+        _transpose(
+            f"{way}_{c}", random_array("t", (2, 7, c, 29) if way == "together" else (2, 7, 29, c), d), 0, 1, 3, 2
+        )
         for way in ("together", "apart")
         for c, d in ((2, "float64"), (4, "float16"), (8, "bool"))
     ),

@@ -33,6 +33,7 @@ def _indexing() -> Iterator[ModelProto]:
     indices, tuples = zeros(8, 768, dtype=np.int64), zeros(8, 2, dtype=np.int32)
     for dtype in (np.int8, np.float16, np.float32, np.float64):
         yield node_model("Gather", [zeros(1000, 768, dtype=dtype), zeros(8, 128, dtype=np.int64)])
+    yield node_model("Gather", [zeros(100, 80, 3), zeros(40, dtype=np.int32)], {"axis": 1})
     table, cube, updates = zeros(1000, 768), zeros(10, 100, 768), zeros(8, 768)
     yield node_model("GatherElements", [table, indices])
     yield node_model("GatherND", [cube, tuples.astype(np.int64)])
@@ -72,6 +73,8 @@ def _generators() -> Iterator[ModelProto]:
     for indices in (zeros(4, 40, dtype=np.int64), zeros(4, 40, dtype=np.float32)):
         values = np.array([0, 1], np.float16)
         yield node_model("OneHot", [indices, np.array(9), values], output_types=[(TensorProto.FLOAT16, (4, 40, 9))])
+        inner = [(TensorProto.FLOAT16, (4, 9, 40))]
+        yield node_model("OneHot", [indices, np.array(9), values], {"axis": 1}, output_types=inner)
     yield node_model("Trilu", [zeros(8, 128, 128), np.array(1)])
     yield node_model("Trilu", [zeros(8, 128, 128, dtype=np.bool_)], {"upper": 0})
 

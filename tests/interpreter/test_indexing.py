@@ -10,12 +10,17 @@ from cases.indexing import CASES, ROUNDED_REDUCTIONS
 from cases.node_case import NodeCase
 from gossamer.program import Program, Target
 from gossamer.run.interpreter import InterpreterExecutor
-from harness import assert_close, lower_model
+from harness import SMALL_GPU, assert_close, lower_model
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_indexing(case: NodeCase) -> None:
     case.check("interpreter")
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_indexing_with_the_launches_of_a_gpu(case: NodeCase) -> None:
+    case.check(SMALL_GPU)
 
 
 @pytest.mark.parametrize("case", ROUNDED_REDUCTIONS, ids=str)

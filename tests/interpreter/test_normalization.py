@@ -10,7 +10,8 @@ import pytest
 
 from cases import batch_normalization as batch
 from cases.node_case import NodeCase
-from cases.normalization import CASES, skip_norm
+from cases.normalization import CASES, group_norm, instance_norm, skip_norm
+from cases.references import channels_last, floats
 from gossamer.errors import UnsupportedModel
 from gossamer.kernels import normalization, normalization_parts, reduction_geometry
 from gossamer.kernels.reduction_geometry import Geometry, Tile
@@ -37,6 +38,22 @@ def test_rows_in_parts_give_the_same(node: NodeCase, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(normalization_parts, "part_tile", small)
     monkeypatch.setattr(normalization_parts, "COMBINED", 64)
     node.check("interpreter")
+
+
+GPU_CASES = [
+    group_norm("unet", floats("gpu", (2, 48, 20, 20), "float16"), 4),
+    group_norm("few_pixels", floats("gpu", (1, 17_000, 1)), 1),
+    group_norm("opset_18", floats("gpu", (2, 24, 20, 20)), 2, 18),
+    channels_last(group_norm("unet", floats("gpu", (2, 48, 20, 20), "float16"), 4)),
+    channels_last(instance_norm("style", floats("gpu", (1, 6, 130, 130)))),
+    instance_norm("rows_enough", floats("gpu", (2, 66, 130, 130), "float16")),
+    instance_norm("few_rows", floats("gpu", (1, 6, 130, 130))),
+]
+
+
+@pytest.mark.parametrize("node", GPU_CASES, ids=str)
+def test_launches_of_a_gpu(node: NodeCase) -> None:
+    node.check("sm_90")
 
 
 @pytest.mark.parametrize("node", [c for c in (*CASES, *batch.training_cases()) if c.inputs[0].size], ids=str)

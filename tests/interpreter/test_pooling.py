@@ -8,6 +8,7 @@ import pytest
 from cases.node_case import NodeCase
 from cases.pooling import CASES, LAST, case
 from gossamer.errors import UnsupportedModel
+from harness import SMALL_GPU
 
 
 @pytest.mark.parametrize("node", CASES, ids=str)
@@ -18,6 +19,11 @@ def test_pool(node: NodeCase) -> None:
 @pytest.mark.parametrize("node", LAST, ids=str)
 def test_pool_with_channels_last(node: NodeCase) -> None:
     node.check("interpreter")
+
+
+@pytest.mark.parametrize("node", [node for node in (*CASES, *LAST) if "-many" in node.name], ids=str)
+def test_pool_with_the_launches_of_a_gpu(node: NodeCase) -> None:
+    node.check(SMALL_GPU)
 
 
 def test_four_spatial_dimensions_are_refused() -> None:

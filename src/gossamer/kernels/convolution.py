@@ -118,4 +118,4 @@ def _convolve(
     calls = operands.calls + packing_calls
     if isinstance(tiles, BoxTiles):
         return calls + convolve_boxes(node, target, convolution, epilogue, tiles, operands.x, packed)
-    return calls + convolve(node, target, convolution, epilogue, tiles, operands.x, packed)
+    return calls + convolve(node, target, convolution, epilogue, tiles, operands.x, packed, node.y)

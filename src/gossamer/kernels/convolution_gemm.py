@@ -8,6 +8,7 @@ its stride, such a convolution with fewer taps: see `convolution_transpose`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import triton
@@ -68,17 +69,17 @@ def convolution_kernel(
     split_stride, x_strides, x_channel_stride, x_extents, y_strides, y_channel_stride, y_extents, y_pixels, cells,
     strides, pads, dilations, alpha, beta, KERNEL: tl.constexpr, RANK: tl.constexpr, FLAT: tl.constexpr,
     PADDED: tl.constexpr, PARTIAL: tl.constexpr, WIDE: tl.constexpr, X_PIXELS_INNER: tl.constexpr,
-    Y_PIXELS_INNER: tl.constexpr, X_ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, KIND: tl.constexpr,
-    MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, SPLIT: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
+    Y_PIXELS_INNER: tl.constexpr, X_ALIGN: tl.constexpr, Y_ALIGN: tl.constexpr, Y_RUN: tl.constexpr,
+    KIND: tl.constexpr, MULTIPLY: tl.constexpr, UPCAST: tl.constexpr, SPLIT: tl.constexpr, BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """y[n,k,o] = KIND(Σ over taps, c of x[n,c, o · strides − pads + tap · dilations] · w[k,tap,c] + bias[k] + z[n,k,o])
 
     Filters are packed (`convolution_weights`). Strides, n_channels and n_outputs are in units of X_ALIGN and Y_ALIGN
-    elements. y_pixels: of an image. cells: extents of the output that pixels are numbered over. phases_ptr: for a
-    transposed convolution nine integers per phase: input coordinate of the first tap of cell 0, output coordinate of
-    cell 0, and how many taps exist. Cell c of a phase is output c · strides + that coordinate. With SPLIT, y[s] is the
-    plain sum over the s-th part of K.
+    elements. y_pixels: of an image, in units of Y_RUN. cells: extents of the output that pixels are numbered over.
+    phases_ptr: for a transposed convolution nine integers per phase: input coordinate of the first tap of cell 0,
+    output coordinate of cell 0, and how many taps exist. Cell c of a phase is output c · strides + that coordinate.
+    With SPLIT, y[s] is the plain sum over the s-th part of K.
     """
     columns = tl.cdiv(n_outputs * Y_ALIGN, BLOCK_N)
     tile = tl.program_id(0)
@@ -129,7 +130,7 @@ def convolution_kernel(
         filters = tl.load(w_rows[None, :] + (step * BLOCK_K + k)[:, None])
         acc = multiply_tiles(x, filters, acc, MULTIPLY, UPCAST)
     if Y_PIXELS_INNER and phases_ptr is None:  # said so that the compiler sees which addresses are neighbours
-        at = (pixel // y_pixels).to(tl.int64) * y_strides[0] + pixel % y_pixels
+        at = (pixel // (y_pixels * Y_RUN)).to(tl.int64) * y_strides[0] + pixel % (y_pixels * Y_RUN)
     else:
         at = pixel_offset(image, z, p, q, y_strides, Y_ALIGN)
     if SPLIT:
@@ -167,11 +168,11 @@ def convolve(
     tiles: Tiles,
     x: Buffer,
     filters: Buffer,
+    y: Buffer,
     phases: Phases | None = None,
 ) -> tuple[Call, ...]:
-    """The launches of a convolution of x with packed `filters`, into the node's output. With phases,
-    `convolution.window` is that of one phase."""
-    y = node.y
+    """The launches of a convolution of x with packed `filters` into y. With phases, `convolution.window` is that of
+    one phase."""
     dtype = "float64" if y.dtype == "float64" else "float32"
     sums = node.temporary((tiles.splits, *y.shape), dtype) if tiles.splits > 1 else y
     cells = phases.cells if phases else convolution.y.extents
@@ -210,6 +211,7 @@ def convolve(
 def _addresses(convolution: Convolution) -> dict[str, Any]:
     """The kernel arguments that say where pixels and channels are."""
     x, y, window = convolution.x, convolution.y, convolution.window
+    run = gcd(16, y.pixels)
     x_align, y_align = x.alignment(convolution.channels), y.alignment(convolution.outputs)
     return {
         "n_channels": convolution.channels // x_align,
@@ -220,7 +222,7 @@ def _addresses(convolution: Convolution) -> dict[str, Any]:
         "y_strides": y.units(y_align),
         "y_channel_stride": y.channel_stride,
         "y_extents": y.extents,
-        "y_pixels": y.pixels,
+        "y_pixels": y.pixels // run,
         "pads": window.pads,
         "dilations": window.dilations,
         "RANK": convolution.rank,
@@ -229,6 +231,7 @@ def _addresses(convolution: Convolution) -> dict[str, Any]:
         "Y_PIXELS_INNER": not y.channels_last,
         "X_ALIGN": x_align,
         "Y_ALIGN": y_align,
+        "Y_RUN": run,
     }
 
 

@@ -80,10 +80,19 @@ def arranged(node: Node, target: Target, convolution: Convolution, filters: Buff
 
 
 def arranged_phases(node: Node, target: Target, convolution: Convolution, filters: Buffer) -> Operands:
-    """The operands of a ConvTranspose, whose input may be copied channels last."""
+    """The operands of a ConvTranspose. Where channels come first, its input is copied channels last if that pays."""
     if not _turning_pays(convolution, node.x.dtype, target):
         return Operands(convolution, node.x, filters)
     return _turned(node, target, convolution, filters)
+
+
+def turned_back(node: Node, convolution: Convolution, target: Target) -> tuple[Convolution, Buffer, tuple[Call, ...]]:
+    """To compute y with channels last and then copy it: the convolution that does the first, into which buffer, and the
+    calls that do the second. Phases of a ConvTranspose would write every other element of y."""
+    y = convolution.y
+    turned = node.temporary((convolution.batch, y.pixels, y.channels), node.y.dtype)
+    pixels_last = node.y.reshaped(convolution.batch, y.channels, y.pixels)
+    return replace(convolution, y=_last(y)), turned, permute(turned, pixels_last, (0, 2, 1), target)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +157,13 @@ def cheapest_copy(convolution: Convolution, dtype: str, constant: bool, target: 
 
 @lru_cache(maxsize=1024)
 def _turning_pays(convolution: Convolution, dtype: str, target: Target) -> bool:
-    """Whether a transposed convolution is faster on a copy of its input with channels last."""
+    """Whether a transposed convolution is faster with channels last, copies of its input and output included."""
     if target.interpreted or convolution.x.channels_last or not convolution.pixels:
         return False
-    turned = _with_channels_last(convolution)
-    nbytes = 2 * convolution.batch * convolution.x.pixels * convolution.x.channels * dtype_of(dtype).itemsize
+    turned, moved = _with_channels_last(convolution), 2 * convolution.batch * dtype_of(dtype).itemsize
+    copying = sum(_copying(moved * side.pixels * side.channels, target) for side in (convolution.x, convolution.y))
     before, after = (best_convolution_tiles(extents_of(c), dtype, target)[0] for c in (convolution, turned))
-    return after + _copying(nbytes, target) < before
+    return after + copying < before
 
 
 def _copying(nbytes: int, target: Target) -> float:
@@ -163,10 +172,14 @@ def _copying(nbytes: int, target: Target) -> float:
 
 
 def _with_channels_last(convolution: Convolution) -> Convolution:
-    x = convolution.x
+    return replace(convolution, x=_last(convolution.x))
+
+
+def _last(x: Activations) -> Activations:
+    """The same activations, dense, with channels last."""
     _, rows, columns = x.extents
     strides = (x.pixels * x.channels, rows * columns * x.channels, columns * x.channels, x.channels)
-    return replace(convolution, x=Activations(x.channels, x.extents, strides, 1))
+    return Activations(x.channels, x.extents, strides, 1)
 
 
 def _turned(node: Node, target: Target, convolution: Convolution, filters: Buffer) -> Operands:

@@ -21,7 +21,7 @@ from gossamer.kernels.convolution import is_depthwise, refused
 from gossamer.kernels.convolution_epilogue import epilogue_of
 from gossamer.kernels.convolution_gemm import Phases, convolve, padded_channels
 from gossamer.kernels.convolution_geometry import Activations, Convolution, Triple, Window, triple
-from gossamer.kernels.convolution_inputs import arranged_phases
+from gossamer.kernels.convolution_inputs import arranged_phases, turned_back
 from gossamer.kernels.convolution_tiles import choose_convolution_tiles, extents_of
 from gossamer.kernels.convolution_weights import Packing, packed_filters
 from gossamer.kernels.depthwise_transpose import convolve_transposed_depthwise
@@ -29,7 +29,7 @@ from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import MAX_GRID
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, FUSED, Node
-from gossamer.program import Refusal, Target
+from gossamer.program import Call, Refusal, Target
 
 MAX_PHASES = MAX_GRID[2]
 """Each phase is a slice of the grid, and a packed filter."""
@@ -62,8 +62,11 @@ def lower_conv_transpose(node: Node, target: Target) -> Lowered:
     packing = Packing(extents.groups, extents.channels, extents.outputs, kernel, taps, per_tap, row, transposed=True)
     packed, packing_calls = packed_filters(node, filters, packing, target)
     phases = _phases(node, axes, convolution.y.extents)
-    calls = operands.calls + packing_calls
-    return calls + convolve(node, target, convolution, epilogue, tiles, operands.x, packed, phases)
+    before, y = operands.calls + packing_calls, node.y
+    after: tuple[Call, ...] = ()
+    if operands.calls and epilogue.residual is None:
+        convolution, y, after = turned_back(node, convolution, target)
+    return before + convolve(node, target, convolution, epilogue, tiles, operands.x, packed, y, phases) + after
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import numpy as np
 import triton
 import triton.language as tl
 
-from gossamer.kernels.copies import Strided, as_words, choose_tile, copy_strided, is_wide, movable
+from gossamer.kernels.copies import Strided, as_words, choose_tile, copy_strided, is_wide, movable, tile_of
+from gossamer.kernels.division import divide_by, divisor_of
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import TRITON_TYPES, launch
 from gossamer.kernels.registry import Lowered, lowers
@@ -31,17 +32,27 @@ def range_kernel(start_ptr, delta_ptr, y_ptr, size, BLOCK: tl.constexpr):
 
 @triton.jit
 def one_hot_kernel(
-    index_ptr, values_ptr, y_ptr, depth, inner, size, FROM_END: tl.constexpr, BLOCK: tl.constexpr
+    index_ptr, values_ptr, y_ptr, depth, inner, n_rows, n_cols,
+    FROM_END: tl.constexpr, LAST: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """y[o, d, i] = values[1] where d = index[o, i], else values[0]. FROM_END: negative indices count from the end."""
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    mask = at < size
-    d = at // inner % depth
-    index = tl.load(index_ptr + at // (inner * depth) * inner + at % inner, mask=mask, other=0).to(tl.int64)
+    """y[o, d, i] = values[1] where d = index[o, i], else values[0], for rows o and columns (d, i).
+
+    inner: the extent of i, as a divisor; LAST: it is one. FROM_END: negative indices count from the end.
+    """
+    row, col = tile_of(tl.program_id(0), n_cols, 1, ROWS, COLS, WIDE)
+    mask = (row < n_rows) & (col < n_cols)
+    if LAST:
+        d = col
+        index = tl.load(index_ptr + row, mask=row < n_rows, other=0)
+    else:
+        d = divide_by(col, inner, WIDE)
+        index = tl.load(index_ptr + row * inner[0] + (col - d * inner[0]), mask=mask, other=0)
+    index = index.to(tl.int64)
     if FROM_END:
         index = tl.where(index < 0, index + depth, index)
+    place = tl.where((index >= 0) & (index < depth), index, -1).to(d.dtype)
     off, on = tl.load(values_ptr), tl.load(values_ptr + 1)
-    tl.store(y_ptr + at, tl.where(d == index, on, off), mask=mask)
+    tl.store(y_ptr + row * n_cols + col, tl.where(d == place, on, off), mask=mask)
 
 
 @triton.jit
@@ -135,20 +146,27 @@ def lower_one_hot(node: Node, target: Target) -> Lowered:
     if indices.dtype not in TRITON_TYPES:
         return Refusal(f"indices of type {indices.dtype} have no kernels")
     axis = node.attribute("axis", -1) % y.rank
-    block = 2**16 if target.interpreted else 1024
+    depth, inner = y.shape[axis], math.prod(y.shape[axis + 1 :])
+    n_rows, n_cols = math.prod(y.shape[:axis]), depth * inner
+    rows, cols = choose_tile(n_rows, n_cols, y.itemsize, False, target)
+    wide = is_wide(y.size)
     return (
         launch(
             one_hot_kernel,
-            (cdiv(y.size, block),),
+            (cdiv(n_rows, rows) * cdiv(n_cols, cols),),
             writes=y,
             index_ptr=indices,
             values_ptr=as_words(values),
             y_ptr=as_words(y),
-            depth=y.shape[axis],
-            inner=math.prod(y.shape[axis + 1 :]),
-            size=y.size,
+            depth=depth,
+            inner=divisor_of(inner, wide),
+            n_rows=n_rows,
+            n_cols=n_cols,
             FROM_END=node.version >= 11 and not indices.dtype.startswith("uint"),  # uint64 is read as int64
-            BLOCK=block,
+            LAST=inner == 1,
+            ROWS=rows,
+            COLS=cols,
+            WIDE=wide,
         ),
     )
 

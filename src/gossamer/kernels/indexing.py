@@ -14,18 +14,22 @@ import triton.language as tl
 from gossamer.kernels.copies import (
     Strided,
     as_words,
+    choose_lines,
     choose_tile,
     copy_strided,
     is_wide,
     movable,
-    offset_along,
+    offset_of_rows,
+    tile_of,
     walk,
+    with_divisors,
 )
+from gossamer.kernels.division import Divisor, divide_by, divisor_of
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import launch
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
-from gossamer.program import Buffer, Target
+from gossamer.program import Buffer, Launch, Target
 
 FLAT_BLOCK = 1024
 
@@ -80,6 +84,30 @@ def gather_rows_kernel(
 
 
 @triton.jit
+def gather_columns_kernel(
+    x_ptr, index_ptr, y_ptr, extent, inner, n_rows, n_cols,
+    LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """y[o, j, c] = x[o, index[j], c] for rows o and columns (j, c): an index serves all rows of a program.
+
+    inner: the extent of c, as a divisor.
+    """
+    row, col = tile_of(tl.program_id(0), n_cols, LINES, ROWS, COLS, WIDE)
+    j = divide_by(col, inner, WIDE)
+    place, inside = place_of(tl.load(index_ptr + j, mask=col < n_cols, other=0), extent)
+    source = place.to(col.dtype) * inner[0] + (col - j * inner[0])
+    lines = ()  # all loads come before the first store: the compiler cannot know that x and y are not one
+    for k in tl.static_range(LINES):
+        at = row + k * ROWS
+        mask = (at < n_rows) & (inside & (col < n_cols))
+        y = tl.load(x_ptr + at * extent * inner[0] + source, mask=mask, other=0)
+        lines = lines + (y,)  # type: ignore[assignment]  # noqa: RUF005
+    for k in tl.static_range(LINES):
+        at = row + k * ROWS
+        tl.store(y_ptr + at * n_cols + col, lines[k], mask=(at < n_rows) & (col < n_cols))
+
+
+@triton.jit
 def gather_elements_kernel(
     x_ptr, index_ptr, y_ptr, others, axis_stride, extent, size, BLOCK: tl.constexpr, WIDE: tl.constexpr
 ):  # fmt: skip
@@ -90,7 +118,8 @@ def gather_elements_kernel(
     at = pid * BLOCK + tl.arange(0, BLOCK)
     mask = at < size
     place, inside = place_of(tl.load(index_ptr + at, mask=mask, other=0), extent)
-    values = tl.load(x_ptr + offset_along(at, others) + place * axis_stride, mask=mask & inside, other=0)
+    offset = offset_of_rows(at, others, WIDE) + place * axis_stride
+    values = tl.load(x_ptr + offset, mask=mask & inside, other=0)
     tl.store(y_ptr + at, values, mask=mask)
 
 
@@ -132,6 +161,8 @@ def lower_gather(node: Node, target: Target) -> Lowered:
     if indices.size == 1 and (known := node.constant(1)) is not None and -extent <= known.item() < extent:
         offset = known.item() % extent * inner
         return copy_strided((outer, inner), Strided(x, (extent * inner, 1), offset), Strided(y, (inner, 1)), target)
+    if inner < SHORT:
+        return (_gather_columns(node, indices, outer, extent, inner, target),)
     n_rows = outer * indices.size
     rows, cols = choose_tile(n_rows, inner, x.itemsize, False, target)
     return (
@@ -153,6 +184,33 @@ def lower_gather(node: Node, target: Target) -> Lowered:
     )
 
 
+SHORT = 32
+"""Slices of fewer elements are gathered column by column."""
+
+
+def _gather_columns(node: Node, indices: Buffer, outer: int, extent: int, inner: int, target: Target) -> Launch:
+    x, y = node.x, node.y
+    n_cols, wide = indices.size * inner, is_wide(x.size, y.size)
+    tile = choose_lines(outer, n_cols, target)
+    return launch(
+        gather_columns_kernel,
+        (cdiv(outer, tile.lines * tile.rows) * cdiv(n_cols, tile.cols),),
+        writes=y,
+        num_warps=tile.num_warps,
+        x_ptr=as_words(x),
+        index_ptr=indices,
+        y_ptr=as_words(y),
+        extent=extent,
+        inner=divisor_of(inner, wide),
+        n_rows=outer,
+        n_cols=n_cols,
+        LINES=tile.lines,
+        ROWS=tile.rows,
+        COLS=tile.cols,
+        WIDE=wide,
+    )
+
+
 @lowers("GatherElements")
 def lower_gather_elements(node: Node, target: Target) -> Lowered:
     """y[i] = x[i with indices[i] as its coordinate on the axis] (ONNX GatherElements 11)."""
@@ -161,7 +219,7 @@ def lower_gather_elements(node: Node, target: Target) -> Lowered:
     if refusal := movable(x):
         return refusal
     axis = node.attribute("axis", 0) % x.rank
-    block = 2**16 if target.interpreted else FLAT_BLOCK
+    block, wide = 2**16 if target.interpreted else FLAT_BLOCK, is_wide(x.size, y.size)
     return (
         launch(
             gather_elements_kernel,
@@ -170,20 +228,20 @@ def lower_gather_elements(node: Node, target: Target) -> Lowered:
             x_ptr=as_words(x),
             index_ptr=indices,
             y_ptr=as_words(y),
-            others=other_axes(x, indices, axis),
+            others=other_axes(x, indices, axis, wide),
             axis_stride=x.strides[axis],
             extent=x.shape[axis],
             size=y.size,
             BLOCK=block,
-            WIDE=is_wide(x.size, y.size),
+            WIDE=wide,
         ),
     )
 
 
-def other_axes(x: Buffer, indices: Buffer, axis: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """How x steps along the axes of `indices`, not at all along `axis`."""
+def other_axes(x: Buffer, indices: Buffer, axis: int, wide: bool) -> tuple[tuple[Divisor, ...], tuple[int, ...]]:
+    """How x steps along the axes of `indices`, not at all along `axis`, as `offset_of_rows` takes it."""
     strides = [0 if d == axis else stride for d, stride in enumerate(x.strides)]
-    return walk(list(zip(indices.shape, strides, strict=True)))
+    return with_divisors(walk(list(zip(indices.shape, strides, strict=True))), wide)
 
 
 @lowers("GatherND")

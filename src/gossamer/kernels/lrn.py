@@ -71,26 +71,27 @@ def lrn_planes_kernel(
     n_pixels: of all images; inner: n_inner, those of one, as a divisor.
     """
     blocks = tl.cdiv(n_channels, CHANNELS)
-    first = (tl.program_id(0) % blocks) * CHANNELS
+    first = tl.program_id(0) % blocks * CHANNELS + tl.arange(0, 1)  # a tensor: the interpreter's masks are of such
     pixel = tl.program_id(0) // blocks
     pixel = (pixel.to(tl.int64) if WIDE else pixel) * BLOCK + tl.arange(0, BLOCK)
     image = divide_by(pixel, inner, WIDE)
     offset = image.to(tl.int64) * n_channels * n_inner + (pixel - image * n_inner)
-    place_ptr = offset + tl.cast(first, tl.int64) * n_inner
+    plane = tl.cast(n_inner, tl.int64)
+    place = offset + first * plane
     xs, squares = (), ()  # grow channel by channel; Triton has no lists
     for k in tl.static_range(CHANNELS + SIZE - 1):
         step = k - (SIZE - 1) // 2
         inside = (first + step >= 0) & (first + step < n_channels) & (pixel < n_pixels)
-        x = as_type(tl.load(x_ptr + (place_ptr + step * n_inner), inside, other=0.0), TYPE)
+        x = as_type(tl.load(x_ptr + (place + step * plane), inside, other=0.0), TYPE)
         xs, squares = xs + (x,), squares + (x * x,)  # type: ignore[assignment]  # noqa: RUF005
     HALF: tl.constexpr = y_ptr.dtype.element_ty.primitive_bitwidth == 16
     for k in tl.static_range(CHANNELS):
-        total = squares[k]
+        total = squares[k]  # type: ignore[var-annotated]
         for tap in tl.static_range(1, SIZE):
             total += squares[k + tap]
         y = over_power(xs[k + (SIZE - 1) // 2], total * (ALPHA / SIZE) + BIAS, BETA, HALF)
         stored = (first + k < n_channels) & (pixel < n_pixels)
-        tl.store(y_ptr + (place_ptr + k * n_inner), y.to(y_ptr.dtype.element_ty), stored)
+        tl.store(y_ptr + (place + k * plane), y.to(y_ptr.dtype.element_ty), stored)
 
 
 MAX_SIZE = 16

@@ -180,7 +180,8 @@ def normalize_groups(
         parameters = Parameters(gamma, beta, "group", groups, per_group, pixels)
     if width == 1:
         return normalize_calls(node, node.x, node.y, by_channel[0], norm, target, parameters=by_channel[1], skip=skip)
-    channels_of = Channels(*by_channel, width)
+    # Where channels come first, each gathers the moments of its whole group: not for a few pixels.
+    channels_of = Channels(*by_channel, width) if channels_last or pixels >= 2 * width else None
     return normalize_calls(
         node, node.x, node.y, rows, norm, target, parameters=parameters, skip=skip, channels=channels_of
     )

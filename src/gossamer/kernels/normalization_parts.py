@@ -22,6 +22,7 @@ from gossamer.kernels.normalization_math import (
 )
 from gossamer.kernels.reduction_geometry import (
     Geometry,
+    Tile,
     as_type,
     float_accumulator,
     part_tile,
@@ -178,23 +179,9 @@ def normalize_in_parts(
     summed = skip.skip is not None or skip.bias is not None
     if summed and skip.total is None:
         skip = replace(skip, total=node.temporary(x.shape, x.dtype))
-    written = (mean, spread, skip.total)
-    moments = launch(
-        moments_kernel,
-        (programs,),
-        writes=tuple(buffer for buffer in written if buffer is not None),
-        num_warps=num_warps,
-        x_ptr=x,
-        mean_ptr=mean,
-        spread_ptr=spread,
-        **skip.arguments(geometry, parameters),
-        **parameters.index_arguments(),
-        **norm.constants(x.dtype),
-        **geometry.arguments(),
-        **tile.constants(),
-    )
+    moments = _moments(x, channels, norm, tile, num_warps, mean, spread, skip)
     combine: tuple[Launch, ...] = ()
-    block_parts = min(power_of_two(parts * width), COMBINED // (tile.rows * tile.inner))
+    block_parts = max(1, min(power_of_two(parts * width), COMBINED // (tile.rows * tile.inner)))
     if width > 1 and tile.inner > 1:  # else each would gather what many need
         combine, mean, spread = _combine(node, geometry, width, mean, spread, norm, tile.steps)
         block_parts = 0
@@ -221,6 +208,33 @@ def normalize_in_parts(
         **tile.constants(),
     )
     return moments, *combine, normalize
+
+
+def _moments(
+    x: Buffer,
+    channels: Channels,
+    norm: Norm,
+    tile: Tile,
+    num_warps: int,
+    mean: Buffer | None,
+    spread: Buffer,
+    skip: Skip,
+) -> Launch:
+    geometry, parameters = channels.geometry, channels.parameters
+    return launch(
+        moments_kernel,
+        (tile.programs(geometry) * cdiv(geometry.steps, tile.steps),),
+        writes=tuple(buffer for buffer in (mean, spread, skip.total) if buffer is not None),
+        num_warps=num_warps,
+        x_ptr=x,
+        mean_ptr=mean,
+        spread_ptr=spread,
+        **skip.arguments(geometry, parameters),
+        **parameters.index_arguments(),
+        **norm.constants(x.dtype),
+        **geometry.arguments(),
+        **tile.constants(),
+    )
 
 
 def _combine(

@@ -142,7 +142,7 @@ def pool_kernel(
         lines = lines + (pooled,)  # type: ignore[assignment]  # noqa: RUF005
     HALF: tl.constexpr = y_ptr.dtype.element_ty == tl.float16
     for j in tl.static_range(LINES):
-        result = lines[j * STEPS[1]]
+        result = lines[j * STEPS[1]]  # type: ignore[var-annotated]
         for k in tl.static_range(1, KERNEL[1]):
             result = merged(result, lines[j * STEPS[1] + k], KIND)
         if KIND == "lp":  # an approximate root is exact enough for halves, and has no branches

@@ -352,7 +352,7 @@ def _tile(n_rows: int, n_cols: int, itemsize: int, taps: int, whole: bool, targe
 def _tiled(kernel: Any, x: Buffer, y: Buffer, tile: Lines, arguments: dict[str, Any]) -> Launch:
     n_rows, n_cols = arguments["n_rows"], arguments["n_cols"]
     grid = cdiv(n_rows, tile.rows * tile.lines) * cdiv(n_cols, tile.cols)
-    shape = {"LINES": tile.lines, "ROWS": tile.rows, "COLS": tile.cols}
+    shape: dict[str, Any] = {"LINES": tile.lines, "ROWS": tile.rows, "COLS": tile.cols}
     return launch(kernel, (grid,), writes=y, num_warps=tile.num_warps, x_ptr=x, y_ptr=y, **shape, **arguments)
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import triton
 import triton.language as tl
 
-from gossamer.kernels.copies import as_words, choose_tile, is_wide, movable, offset_along
+from gossamer.kernels.copies import as_words, choose_tile, is_wide, movable, offset_of_rows
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.indexing import FLAT_BLOCK, other_axes, place_of, place_of_tuple
 from gossamer.kernels.launch import launch
@@ -99,7 +99,7 @@ def scatter_elements_kernel(
     mask = at < size
     place, inside = place_of(tl.load(index_ptr + at, mask=mask, other=0), extent)
     values = tl.load(update_ptr + at, mask=mask)
-    put(y_ptr, offset_along(at, others) + place * axis_stride, values, mask & inside, REDUCTION)
+    put(y_ptr, offset_of_rows(at, others, WIDE) + place * axis_stride, values, mask & inside, REDUCTION)
 
 
 @triton.jit
@@ -157,7 +157,7 @@ def lower_scatter_elements(node: Node, target: Target) -> Lowered:
     if _order_matters(x, reduction, target):
         columns = _columns_of_axis(x, indices, updates, axis)
         return (scatter_in_order(x, indices, updates, y, columns, reduction, target),)
-    block = 2**18 if target.interpreted else FLAT_BLOCK
+    block, wide = 2**18 if target.interpreted else FLAT_BLOCK, is_wide(x.size, updates.size)
 
     def scatter(source: Buffer, destination: Buffer, how: str) -> Launch:
         return launch(
@@ -167,12 +167,12 @@ def lower_scatter_elements(node: Node, target: Target) -> Lowered:
             update_ptr=source,
             index_ptr=indices,
             y_ptr=destination,
-            others=other_axes(x, indices, axis),
+            others=other_axes(x, indices, axis, wide),
             axis_stride=x.strides[axis],
             extent=x.shape[axis],
             size=updates.size,
             BLOCK=block,
-            WIDE=is_wide(x.size, updates.size),
+            WIDE=wide,
             REDUCTION=how,
         )
 

@@ -130,12 +130,13 @@ def softmax_cached_rows_kernel(
     edge, exists, head, body = edge_steps(row_start, n_steps, VECTOR)
     body_start = tl.multiple_of(row_start + head, VECTOR)
     live = tl.full((1, 1, 1), True, tl.int1)
+    if VECTOR > 1:  # before lanes meet: y may stand where x does, and every warp loads these
+        rest = as_type(tl.load(x_ptr + row_start + edge, exists, other=float("-inf")), TYPE)
     most, total = exponentials_of_steps(
         x_ptr + body_start + tl.zeros((1, 1, 1), tl.int32), live, 0, body, 1, n_steps, 1,
         LOWEST, float("inf"), TYPE, False, False, 1, BLOCK_STEPS, 1, UNROLL,
     )  # fmt: skip
     if VECTOR > 1:
-        rest = as_type(tl.load(x_ptr + row_start + edge, exists, other=float("-inf")), TYPE)
         higher = tl.maximum(most, tl.max(rest, axis=1, keep_dims=True))
         total = total * tl.exp(most - higher) + tl.sum(tl.exp(rest - higher), axis=1, keep_dims=True)
         most = higher
