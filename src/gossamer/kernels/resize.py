@@ -56,25 +56,20 @@ def locate(index, axes, TAPS: tl.constexpr, tap, WEIGHTED: tl.constexpr, HOLES: 
 
 
 @triton.jit
-def columns_read(col, n_cols, WHOLE: tl.constexpr):
-    """The columns that are read for `col`, and the mask they need. WHOLE: columns are not resized, and are read in
-    vectors, whose mask costs nothing; else those beyond the last one read what that reads."""
-    if WHOLE:
-        return col, col < n_cols
-    else:
-        return tl.minimum(col, n_cols - 1), None
-
-
-@triton.jit
 def resize_nearest_kernel(
     x_ptr, y_ptr, rows, cols, n_rows, n_cols, outside,
     ROW_TAPS: tl.constexpr, COL_TAPS: tl.constexpr, WHOLE: tl.constexpr,
     LINES: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """y[r, c] = x[nearest(r), nearest(c)], or `outside` (if not None) where that lies outside of x."""
+    """y[r, c] = x[nearest(r), nearest(c)], or `outside` (if not None) where that lies outside of x.
+
+    WHOLE: columns are not resized, and are read in vectors, whose mask costs nothing; else those beyond the last one
+    read what that reads.
+    """
     row, col = tile_of(tl.program_id(0), n_cols, LINES, ROWS, COLS, WIDE)
     HOLES: tl.constexpr = outside is not None
-    shown, mask = columns_read(col, n_cols, WHOLE)
+    shown = col if WHOLE else tl.minimum(col, n_cols - 1)
+    mask = col < n_cols if WHOLE else None
     col_offset, _, col_inside = locate(shown, cols, COL_TAPS, 0, False, HOLES, WIDE)
     lines = ()  # all loads come before the first store: the compiler cannot know that x and y are not one
     for j in tl.static_range(LINES):
@@ -148,11 +143,13 @@ def resize_weighted_kernel(
     """y[r, c] = Σ_s Σ_t w[r, s] · w[c, t] · x[source(r, s), source(c, t)], or `outside` (if not None) outside of x.
 
     Integers are rounded (ROUND) or cut towards zero, and held within limits (if not None). FEW: taps are unrolled.
+    WHOLE: as in `resize_nearest_kernel`.
     """
     TYPE: tl.constexpr = tl.float64 if x_ptr.dtype.element_ty == tl.float64 else tl.float32
     row, col = tile_of(tl.program_id(0), n_cols, LINES, ROWS, COLS, WIDE)
     HOLES: tl.constexpr = outside is not None
-    shown, mask = columns_read(col, n_cols, WHOLE)
+    shown = col if WHOLE else tl.minimum(col, n_cols - 1)
+    mask = col < n_cols if WHOLE else None
     cols_at = ()
     if FEW:
         for t in tl.static_range(N_COL_TAPS):
