@@ -138,7 +138,7 @@ def unary(OP: tl.constexpr, x):
     elif OP == "neg":
         return x * -1.0 if x.dtype.is_floating() else (0 - x).to(x.dtype)
     elif OP == "sign" and x.dtype.is_int_unsigned():
-        return (x != 0).to(x.dtype)
+        return tl.where(x > 0, 1, 0).to(x.dtype)
     elif OP == "sign":
         return tl.where(x > 0, 1, tl.where(x < 0, -1, x)).to(x.dtype)
     elif OP == "not":
