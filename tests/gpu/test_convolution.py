@@ -8,7 +8,7 @@ import pytest
 
 import harness
 from cases import convolution as cases
-from gossamer.kernels import convolution, convolution_boxes
+from gossamer.kernels import convolution, convolution_boxes, convolution_inputs
 from gossamer.kernels.convolution_box_tiles import BoxTiles
 from gossamer.kernels.convolution_geometry import Convolution
 from gossamer.program import Target
@@ -96,3 +96,12 @@ def test_an_image_of_more_than_2_to_the_31_elements() -> None:
         np.float16
     )
     harness.assert_close(got[:, -7:, -7:], want, 9 * channels)
+
+
+@pytest.mark.parametrize("case", cases.COPIED, ids=str)
+def test_copied_inputs(case: cases.Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copied before they are convolved, wherever that is possible."""
+    monkeypatch.setattr(convolution_inputs, "_copying", lambda *_: -np.inf)
+    for name in ("cheapest_copy", "_turning_pays"):
+        monkeypatch.setattr(convolution_inputs, name, getattr(convolution_inputs, name).__wrapped__)
+    case.check("cuda")

@@ -292,9 +292,7 @@ def _triton() -> tuple[Any, Any]:
             if source == bf16 and wanted != bf16:
                 src = interpreter.TensorHandle((src.data.astype(np.uint32) << 16).view(np.float32), float32)
             if wanted != bf16 or source == bf16:
-                return super().cast_impl(
-                    src, dst_type
-                )  # even to its own: truth values carry the type that was compared
+                return super().cast_impl(src, dst_type)  # to its own, too: truth values bear it
             rounded = src.data.astype(np.float32).astype(dtype_of("bfloat16"))
             return interpreter.TensorHandle(rounded.view(np.uint16), bf16)
 
