@@ -28,6 +28,7 @@ REFUSALS: dict[str, str] = {
     "MaxPool-ceil_drops_padding*": "windows at the border",
     "*Pool-dilated*": "no dilations",
     "AveragePool-end_only_pads*": "windows at the border",
+    "AveragePool-many_uneven*": "windows at the border",
     "*Pool-S*": "windows at the border",  # of even sizes: one more pixel of padding on one side
     "AveragePool-same_counts_pads*": "windows at the border",
     "MaxPool-*int8*": "int8",

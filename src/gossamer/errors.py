@@ -10,6 +10,7 @@ Exception
     ├── NoModel                      NO_MODEL         the session has no model (it was closed, or never had one)
     ├── NotFound                     NOT_FOUND        a thing asked for by name is not there
     ├── InvalidProtobuf              INVALID_PROTOBUF the bytes are no ONNX model, or a truncated one
+    │   └── ArtifactError            INVALID_PROTOBUF a compiled model is damaged, or not for this version or device
     ├── InvalidGraph                 INVALID_GRAPH    the model parses but breaks ONNX's rules
     ├── NotImplemented               NOT_IMPLEMENTED  an operator has no kernel here (also a NotImplementedError)
     │   ├── UnsupportedModel         NOT_IMPLEMENTED  every such node of a model, in one error
@@ -37,6 +38,7 @@ from dataclasses import dataclass, fields
 from typing import ClassVar, NamedTuple
 
 __all__ = [
+    "ArtifactError",
     "CompilationError",
     "CudnnError",
     "CudnnUnavailable",
@@ -164,6 +166,22 @@ class UnsupportedModel(_WithFields, NotImplemented):
         head = f"{self.model}: {len(self.nodes)} node(s) cannot run here, operators: {', '.join(ops)}"
         lines = [head, *(f"  {node}" for node in self.nodes)]
         return "\n".join([*lines, self.remedy] if self.remedy else lines)
+
+
+@dataclass(eq=False, repr=False)
+class ArtifactError(_WithFields, InvalidProtobuf):
+    """A compiled model cannot be used.
+
+    `reason` is one word for programs: NOT_A_COMPILED_MODEL, NEWER_FORMAT (it was written by a later Gossamer),
+    TRUNCATED, DAMAGED (bytes changed since it was written), MALFORMED (its parts contradict each other),
+    TARGET_MISMATCH (nothing in it is for the device). `text` names the file and says the rest.
+    """
+
+    reason: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.text}"
 
 
 @dataclass(eq=False, repr=False)

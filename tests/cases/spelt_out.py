@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gossamer.compiler import create_engine
+from gossamer.engines import create_engine
 from gossamer.options import CompileOptions, CudaOptions
 from harness import assert_close, ort
 from our_operators import parse, random_feeds

@@ -143,7 +143,7 @@ def test_an_error_leaves_the_session_usable() -> None:
 
 def test_calls_are_in_the_profile() -> None:
     register_twice()
-    from gossamer.compiler import DeviceEngine
+    from gossamer.engines import DeviceEngine
     from gossamer.options import CompileOptions, CudaOptions
     from gossamer.run.profile import profile_text
 

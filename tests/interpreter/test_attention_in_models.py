@@ -8,7 +8,7 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from gossamer.compiler import DeviceEngine
+from gossamer.engines import DeviceEngine
 from gossamer.options import CompileOptions, CudaOptions
 from harness import ort
 

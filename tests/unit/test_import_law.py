@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("place",),
     ("build",),
     ("compiler",),
+    ("engines",),
     ("session",),
     ("backend",),
     ("cli",),
@@ -40,12 +41,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 RUN_IMPORTS = {"errors", "settings", "diagnostics", "options", "program", "cudnn", "custom_ops", "run"}
 """A compiled file runs without onnx, onnx_ir or Triton, so `run` stands beside the compiler and knows nothing of it."""
-IMPORTS_RUN = {"run", "compiler", "session", "cli"}
+IMPORTS_RUN = {"run", "engines", "session", "cli"}
 """Who may hand Programs to `run`."""
 
 DOORS = {
     "onnx": ("model/",),
-    "onnx_ir": ("model/", "kernels/", "providers/", "place.py", "build/", "compiler.py"),
+    "onnx_ir": ("model/", "kernels/", "providers/", "place.py", "build/", "compiler.py", "engines.py"),
     "triton": ("kernels/", "build/", "run/interpreter.py"),
     "onnxruntime": ("run/host.py",),
     # DLPack capsules are C structs; dlpack.py says so at its top.

@@ -322,7 +322,7 @@ def test_what_only_the_host_touches_stays_there() -> None:
 def test_arenas_of_real_models_are_near_the_lower_bound(
     name: str, shapes: dict[str, tuple[int, ...]], model_path: Callable[[str], Path]
 ) -> None:
-    from gossamer.compiler import DeviceEngine
+    from gossamer.engines import DeviceEngine
     from gossamer.options import CompileOptions, CudaOptions
 
     engine = DeviceEngine(

@@ -13,7 +13,8 @@ from gossamer.cli.arguments import CPU, CUDA, Request
 from gossamer.cli.feeds import close_shapes
 from gossamer.cli.output import console
 from gossamer.cli.progress import progress_bars
-from gossamer.compiler import Compiled, DeviceEngine, create_engine
+from gossamer.compiler import Compiled
+from gossamer.engines import DeviceEngine, create_engine
 from gossamer.errors import InvalidArgument, UnsupportedModel
 from gossamer.options import CompileOptions, CpuOptions, CudaOptions
 from gossamer.place import Placement

@@ -21,14 +21,20 @@ def exponentials_of_steps(
     """
     total = as_type(tl.zeros((BLOCK_ROWS, BLOCK_STEPS, BLOCK_INNER), tl.int32), TYPE)
     most = total + LOWEST
-    lane = tl.arange(0, UNROLL)[:, None, None, None] * BLOCK_STEPS + tl.arange(0, BLOCK_STEPS)[None, None, :, None]
     for start in range(begin, end, UNROLL * BLOCK_STEPS):
-        step = start + lane
-        mask = live[None, :, :, :] & (step < end)
-        x = tl.load(base_ptr[None, :, :, :] + step_offsets(step, kept1, reduced1, n_inner, NESTED, WIDE), mask, other=0)
-        x = tl.where(mask, as_type(x, TYPE), float("-inf"))
-        higher = tl.minimum(tl.maximum(most, tl.max(x, axis=0)), HIGHEST)
-        total = total * tl.exp(most - higher) + tl.sum(tl.exp(x - higher[None, :, :, :]), axis=0)
+        tiles = ()  # one by one: as a tile of one more axis, Triton 3.6 would spread the steps of a lane over warps
+        higher = most
+        for i in tl.static_range(UNROLL):
+            step = (start + i * BLOCK_STEPS + tl.arange(0, BLOCK_STEPS))[None, :, None]
+            mask = live & (step < end)
+            x = tl.load(base_ptr + step_offsets(step, kept1, reduced1, n_inner, NESTED, WIDE), mask, other=0)
+            x = tl.where(mask, as_type(x, TYPE), float("-inf"))
+            tiles = tiles + (x,)  # type: ignore[assignment]  # noqa: RUF005
+            higher = tl.maximum(higher, x)
+        higher = tl.minimum(higher, HIGHEST)
+        total = total * tl.exp(most - higher)
+        for i in tl.static_range(UNROLL):
+            total += tl.exp(tiles[i] - higher)
         most = higher
     row_most = tl.max(most, axis=1, keep_dims=True)
     return row_most, tl.sum(total * tl.exp(most - row_most), axis=1, keep_dims=True)

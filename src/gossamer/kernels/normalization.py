@@ -173,7 +173,7 @@ def normalize_calls(
     """
     if y.size == 0 and not statistics.buffers():  # those of rows of nothing are NaN
         return ()
-    tile = resident_tile(geometry, x.itemsize, target)
+    tile = resident_tile(geometry, x.itemsize, target, tensors=1 if skip.skip is None else 2)
     if channels is not None and (tile is None or geometry.steps > GATHERED):
         return normalize_in_parts(node, x, y, channels, norm, target, statistics, skip)
     added = skip.skip is not None or skip.bias is not None or skip.total is not None

@@ -204,8 +204,8 @@ RESIDENT = 16384
 """Elements a program keeps in registers: 32 fp32 values for each of 512 threads."""
 
 
-def resident_tile(geometry: Geometry, itemsize: int, target: Target) -> Tile | None:
-    """A tile that holds every step of its rows in registers.
+def resident_tile(geometry: Geometry, itemsize: int, target: Target, *, tensors: int = 1) -> Tile | None:
+    """A tile that holds every step of its rows in registers. tensors: how many of x's shape are read.
 
     None where they do not fit, or where too few programs would do all the work.
     """
@@ -213,7 +213,8 @@ def resident_tile(geometry: Geometry, itemsize: int, target: Target) -> Tile | N
     least = steps * min(power_of_two(geometry.inner), max(32 // itemsize, 1))
     if least > RESIDENT or (steps > 4096 and geometry.outputs < target.sm_count // 4):
         return None
-    one_warp = geometry.inner == 1 and 512 <= least <= 1024  # no warp waits for another
+    # No warp waits for another where one has enough to load.
+    one_warp = geometry.inner == 1 and least <= 1024 and least * itemsize * tensors >= 4096
     return tile_for(geometry, itemsize, target, elements=least if one_warp else max(2048, least), whole_row=True)
 
 

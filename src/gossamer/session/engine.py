@@ -1,6 +1,6 @@
 """What a session needs from below: the engine that compiles and runs one model.
 
-`gossamer.compiler.create_engine` makes one. The session checks names, dtypes and dimensions before it calls the engine,
+`gossamer.engines.create_engine` makes one. The session checks names, dtypes and dimensions before it calls the engine,
 so an engine sees only feeds that fit `inputs`.
 """
 

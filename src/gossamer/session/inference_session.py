@@ -278,9 +278,9 @@ class InferenceSession:
 
 def create_engine(model: ModelSource, providers: Sequence[ProviderOptions], options: CompileOptions) -> Engine:
     """The compiler's engine for a model; the compiler is imported when the first model is."""
-    from gossamer import compiler
+    from gossamer import engines
 
-    engine: Engine = compiler.create_engine(model, providers, options)
+    engine: Engine = engines.create_engine(model, providers, options)
     return engine
 
 
