@@ -117,7 +117,7 @@ def _encode_fields(value: Any, store: Store, kernels: Mapping[Kernel, int]) -> d
             encoded[field.name] = {name: _encode(item, store, kernels) for name, item in content.items()}
         elif not _is_default(field, content):
             encoded[field.name] = _encode(content, store, kernels)
-        if not _fits(content, _hints(type(value))[field.name]):
+        if not _fits(content, _hints(type(value).__name__)[field.name]):
             raise Fail(f"{type(value).__name__}.{field.name} does not hold what its type says: {content!r}")
     return encoded
 
@@ -149,7 +149,7 @@ def _decode_fields(name: str, given: dict[Any, Any], fetch: Fetch, kernels: tupl
     kind = KINDS.get(name)
     if kind is None:
         raise _malformed(f"there is no kind '{name}'")
-    hints: Mapping[str, Any] = _hints(kind)
+    hints = _hints(name)
     content: dict[str, Any] = {}
     for field, document in given.items():
         if field not in hints:
@@ -200,10 +200,10 @@ _LEAVES: Mapping[type, tuple[type, ...]] = {
 
 
 @cache
-def _hints(kind: type[object]) -> Mapping[str, Any]:
-    """Field → type."""
+def _hints(name: str) -> Mapping[str, Any]:
+    """Field → type, of the kind of that name."""
     recursive = {leaf.__name__.removeprefix("_"): leaf for leaf in _LEAVES}
-    return get_type_hints(kind, localns=recursive)
+    return get_type_hints(KINDS[name], localns=recursive)
 
 
 def _fits(value: Any, hint: Any) -> bool:
