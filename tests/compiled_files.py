@@ -21,8 +21,9 @@ from gossamer.program import (
     Target,
     Weight,
 )
-from gossamer.program.artifact import Description, Slot, Variant, write_artifact
+from gossamer.program.artifact import Variant, write_artifact
 from gossamer.program.cubin import Cubin
+from gossamer.program.manifest import Description, Slot
 
 KERNEL = Kernel("elementwise.scale_kernel", (("x", "*fp32:16"), ("y", "*fp32:16")), (("BLOCK", 1024),))
 DESCRIPTION = Description(

@@ -14,7 +14,6 @@ import mmap
 import os
 import re
 import struct
-import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,47 +88,61 @@ class Member:
         return self.begin + self.nbytes
 
 
-def write_archive(path: str | os.PathLike[str], manifest: bytes, members: Mapping[str, Chunks]) -> None:
-    """Writes a file that holds the manifest and the members. It appears whole or not at all.
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """What identifies the bytes of a member. crc: zip's own; sha256: in hexadecimal."""
 
-    members: what each holds, by name; called twice, since a member's checksum stands before it.
+    nbytes: int
+    crc: int
+    sha256: str
+
+    @staticmethod
+    def of(chunks: Iterable[bytes | memoryview]) -> Checksum:
+        nbytes, crc, digest = 0, 0, hashlib.sha256()
+        for chunk in chunks:
+            nbytes, crc = nbytes + len(chunk), zlib.crc32(chunk, crc)
+            digest.update(chunk)
+        return Checksum(nbytes, crc, digest.hexdigest())
+
+
+def write_archive(
+    path: str | os.PathLike[str],
+    members: Mapping[str, Chunks],
+    manifest_for: Callable[[Mapping[str, Checksum]], bytes],
+) -> None:
+    """Writes a file that holds the members and their manifest. It appears whole or not at all.
+
+    members: what each holds, by name; called twice, since checksums stand before the bytes. manifest_for: the manifest,
+    made from the checksums of all members.
     """
-    path = Path(path)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        try:
-            for piece in _pieces(manifest, members):
+    checksums = {name: Checksum.of(chunks()) for name, chunks in sorted(members.items())}
+    manifest = manifest_for(checksums)
+    first: tuple[str, Checksum, Chunks] = (MANIFEST, Checksum.of([manifest]), lambda: [manifest])
+    contents = [first, *((name, checksum, members[name]) for name, checksum in checksums.items())]
+    partial = Path(path).with_name(f".{Path(path).name}.{os.getpid()}")
+    try:
+        with open(partial, "wb") as file:
+            for piece in _pieces(contents):
                 file.write(piece)
-            file.close()
-            os.chmod(file.name, 0o666 & ~_umask())  # a temporary file is its owner's alone
-            os.replace(file.name, path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
 
 
-def _umask() -> int:
-    """The process's; there is no way to read it but to set it."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
-
-
-def _pieces(manifest: bytes, members: Mapping[str, Chunks]) -> Iterator[bytes | memoryview]:
+def _pieces(contents: Sequence[tuple[str, Checksum, Chunks]]) -> Iterator[bytes | memoryview]:
+    """The bytes of a file, the manifest's checksum and bytes coming first."""
     written: list[Member] = []
     offset = 0
-    first: tuple[str, Chunks] = (MANIFEST, lambda: [manifest])
-    for name, chunks in (first, *sorted(members.items())):
-        nbytes = crc = 0
-        for chunk in chunks():
-            nbytes, crc = nbytes + len(chunk), zlib.crc32(chunk, crc)
-        member = Member(name, nbytes, crc, offset)
+    for name, checksum, chunks in contents:
+        member = Member(name, checksum.nbytes, checksum.crc, offset)
         yield member.local_header
         yield from chunks()
         written.append(member)
         offset = member.end
     directory = b"".join(member.directory_entry for member in written)
     yield directory
-    yield _tail(len(written), len(directory), offset, _COMMENT.format(FORMAT, hashlib.sha256(manifest).hexdigest()))
+    yield _tail(len(written), len(directory), offset, _COMMENT.format(FORMAT, contents[0][1].sha256))
 
 
 def _tail(count: int, directory_bytes: int, offset: int, comment: str) -> bytes:

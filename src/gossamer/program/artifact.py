@@ -11,53 +11,35 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from gossamer.errors import ArtifactError, InvalidArgument
-from gossamer.program.archive import FORMAT, MANIFEST, Archive, Chunks, write_archive
+from gossamer.program.archive import FORMAT, MANIFEST, Archive, Checksum, Chunks, write_archive
 from gossamer.program.buffers import dtype_of
 from gossamer.program.calls import Kernel
 from gossamer.program.codec import Store, decode, decode_value, encode, encode_value
 from gossamer.program.cubin import Cubin
+from gossamer.program.manifest import (
+    Description,
+    Shapes,
+    description_of,
+    difference,
+    shapes_of,
+    shapes_text,
+    slot_entry,
+)
 from gossamer.program.memory import Arena, Weight
 from gossamer.program.program import Program
 from gossamer.program.target import Target
 from gossamer.program.tensors import read_tensors, tensor_chunks
 
 WEIGHTS = "weights.safetensors"
-
-Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
-"""A signature: the shape of every input, by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """An input or output as the model declares it. dtype: NumPy's name. shape: names where a dimension is free."""
-
-    name: str
-    dtype: str
-    shape: tuple[int | str | None, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a compiled model says about itself.
-
-    versions: of what made it, by name (`gossamer`, `triton`, `ptxas`, `cudnn`). metadata: the model's own, such as its
-    producer.
-    """
-
-    model: str
-    inputs: tuple[Slot, ...]
-    outputs: tuple[Slot, ...]
-    versions: Mapping[str, str] = field(default_factory=dict)
-    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,21 +70,24 @@ def write_artifact(
     members: dict[str, Chunks] = {}
     programs = [_program_entry(variant, members) for variant in variants]
     keys = sorted({key for variant in variants for key in variant.program.weights})
-    used = _Chosen(weights, keys)
-    members[WEIGHTS] = lambda: tensor_chunks(used)
+    members[WEIGHTS] = tensor_chunks(_Chosen(weights, keys))
     targets = {variant.program.target.name: variant.program.target for variant in variants}
     manifest = {
         "format": FORMAT,
         "model": description.model,
         "versions": dict(sorted(description.versions.items())),
         "metadata": dict(sorted(description.metadata.items())),
-        "inputs": [_slot_entry(slot) for slot in description.inputs],
-        "outputs": [_slot_entry(slot) for slot in description.outputs],
+        "inputs": [slot_entry(slot) for slot in description.inputs],
+        "outputs": [slot_entry(slot) for slot in description.outputs],
         "targets": [_value_entry(_portable(target)) for _, target in sorted(targets.items())],
         "programs": sorted(programs, key=lambda entry: (entry["target"], list(entry["shapes"].items()))),
-        "members": {name: _checksum(chunks()) for name, chunks in sorted(members.items())},
     }
-    write_archive(path, _json(manifest), members)
+
+    def manifest_for(checksums: Mapping[str, Checksum]) -> bytes:
+        sums = {name: {"sha256": of.sha256, "nbytes": of.nbytes} for name, of in checksums.items()}
+        return _json(manifest | {"members": sums})
+
+    write_archive(path, members, manifest_for)
 
 
 class _Chosen(Mapping[str, np.ndarray]):
@@ -131,8 +116,10 @@ def _check_variants(variants: Sequence[Variant], weights: Mapping[str, np.ndarra
         program, name = variant.program, variant.program.target.name
         signature = (name, frozenset(variant.shapes.items()))
         if signature in seen:
-            raise InvalidArgument(f"there are two Programs for {name} and inputs {_shapes_text(variant.shapes)}")
+            raise InvalidArgument(f"there are two Programs for {name} and inputs {shapes_text(variant.shapes)}")
         seen.add(signature)
+        if variant.shapes.keys() != variants[0].shapes.keys():
+            raise InvalidArgument(f"{program.name} has other inputs than {variants[0].program.name}")
         if targets.setdefault(name, _portable(program.target)) != _portable(program.target):
             raise InvalidArgument(f"there are two targets '{name}' that differ")
         absent = [key for key in program.weights if key not in weights]
@@ -166,22 +153,9 @@ def _store(folder: str, members: dict[str, Chunks]) -> Store:
     return store
 
 
-def _slot_entry(slot: Slot) -> dict[str, Any]:
-    shape = None if slot.shape is None else list(slot.shape)
-    return {"name": slot.name, "dtype": slot.dtype, "shape": shape}
-
-
 def _value_entry(value: Any) -> Any:
     """A value without bytes as JSON."""
     return encode_value(value, _store("", {}))
-
-
-def _checksum(chunks: Iterable[bytes | memoryview]) -> dict[str, Any]:
-    digest, nbytes = hashlib.sha256(), 0
-    for chunk in chunks:
-        digest.update(chunk)
-        nbytes += len(chunk)
-    return {"sha256": digest.hexdigest(), "nbytes": nbytes}
 
 
 def _json(document: Any) -> bytes:
@@ -213,21 +187,20 @@ class Artifact:
         sizes = {name: member.nbytes for name, member in self._archive.members.items() if name != MANIFEST}
         if {name: nbytes for name, (_, nbytes) in self._checksums.items()} != sizes:
             raise ValueError("it lists other members, or other sizes, than the file has")
-        self.description = Description(
-            manifest["model"],
-            tuple(map(_slot_of, manifest["inputs"])),
-            tuple(map(_slot_of, manifest["outputs"])),
-            manifest["versions"],
-            manifest["metadata"],
-        )
-        targets = [decode_value(entry, _no_bytes) for entry in manifest["targets"]]
-        if not all(isinstance(target, Target) for target in targets):
-            raise ValueError("its targets are none")
-        self._targets: dict[str, Target] = {target.name: target for target in targets}
+        self.description = description_of(manifest)
+        self._targets: dict[str, Target] = {}
+        for entry in manifest["targets"]:
+            target = decode_value(entry, _no_bytes)
+            if not isinstance(target, Target) or target.name in self._targets:
+                raise ValueError("its targets are none, or one is there twice")
+            self._targets[target.name] = target
         self._programs: dict[str, list[tuple[Shapes, str]]] = {name: [] for name in self._targets}
         for entry in manifest["programs"]:
-            shapes = {name: tuple(shape) for name, shape in entry["shapes"].items()}
-            self._programs[entry["target"]].append((shapes, entry["member"]))
+            if entry["member"] not in self._checksums:
+                raise ValueError(f"there is no member {entry['member']!r}")
+            self._programs[entry["target"]].append((shapes_of(entry["shapes"]), entry["member"]))
+        if len({frozenset(shapes) for held in self._programs.values() for shapes, _ in held}) > 1:
+            raise ValueError("its Programs have different inputs")
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -269,7 +242,7 @@ class Artifact:
         document = self._parsed(member, self._read(member))
         variant: Variant = self._checked(lambda: self._read_variant(document), member)
         if variant.program.target != self._targets[target] or variant.shapes != shapes:
-            raise self._archive.error("MALFORMED", f"{member} is not for {target} and {_shapes_text(shapes)}")
+            raise self._archive.error("MALFORMED", f"{member} is not for {target} and {shapes_text(shapes)}")
         return variant
 
     def _read_variant(self, document: dict[str, Any]) -> Variant:
@@ -308,7 +281,7 @@ class Artifact:
         for signature, member in held:
             if signature == shapes:
                 return member
-        raise InvalidArgument(f"{self.path}: {_difference(shapes, [signature for signature, _ in held])}")
+        raise InvalidArgument(f"{self.path}: {difference(shapes, [signature for signature, _ in held])}")
 
     def _read(self, name: str) -> bytes:
         """A member's bytes, checked."""
@@ -346,11 +319,6 @@ def _no_bytes(name: str) -> bytes:
     raise ArtifactError("MALFORMED", f"a target has no bytes, '{name}' least of all")
 
 
-def _slot_of(entry: Mapping[str, Any]) -> Slot:
-    shape = entry["shape"]
-    return Slot(entry["name"], entry["dtype"], None if shape is None else tuple(shape))
-
-
 def _runs_on(compiled: int, present: int) -> bool:
     return compiled == present or (compiled // 10 == present // 10 < 9 and compiled < present)
 
@@ -376,29 +344,3 @@ def _check_weights(program: Program, weights: Mapping[str, np.ndarray]) -> None:
             present = weights[place.key].nbytes if place.key in weights else -1
             if not 0 <= place.offset <= present - program.buffers[name].nbytes:
                 raise ValueError(f"constant '{place.key}' is not there, or too small for buffer '{name}'")
-
-
-def _difference(wanted: Shapes, held: Sequence[Shapes]) -> str:
-    """Why no signature is the wanted one, in terms of one input where possible."""
-    names = list(held[0]) if held else []
-    if strange := [name for name in wanted if name not in names]:
-        return f"there is no input '{strange[0]}'; the inputs are {', '.join(names)}"
-    for name in names:
-        shapes = list(dict.fromkeys(signature[name] for signature in held))
-        texts = " and ".join(_shape_text(shape) for shape in shapes)
-        if name not in wanted:
-            return f"the shape of input '{name}' is not given; the file holds {texts}"
-        if wanted[name] not in shapes:
-            return (
-                f"input '{name}' has shape {_shape_text(wanted[name])}, and the file holds {texts}; add it by --shapes"
-            )
-    signatures = "; ".join(map(_shapes_text, held)) or "none"
-    return f"inputs {_shapes_text(wanted)} are no signature of the file, which holds {signatures}"
-
-
-def _shape_text(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape)) or "scalar"
-
-
-def _shapes_text(shapes: Shapes) -> str:
-    return ", ".join(f"{name}={_shape_text(shape)}" for name, shape in shapes.items()) or "none"

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import ArtifactError, InvalidArgument
+from gossamer.program.archive import ALIGNMENT, Chunks
 from gossamer.program.buffers import dtype_of
 
-_ALIGNMENT = 64
 _METADATA = "__metadata__"
 _TYPES: Mapping[str, str] = {
     "bool": "BOOL",
@@ -40,8 +40,8 @@ _TYPES: Mapping[str, str] = {
 _DTYPES: Mapping[str, str] = {name: dtype for dtype, name in _TYPES.items()}
 
 
-def tensor_chunks(tensors: Mapping[str, np.ndarray]) -> Iterator[memoryview | bytes]:
-    """The bytes of a safetensors file. Each tensor is asked for twice, and held while it is written only.
+def tensor_chunks(tensors: Mapping[str, np.ndarray]) -> Chunks:
+    """The bytes of a safetensors file. Each tensor is asked for once here and once per reading, and held no longer.
 
     Raises InvalidArgument for a tensor that is no plain data, or of a name that the format keeps for itself.
     """
@@ -49,11 +49,16 @@ def tensor_chunks(tensors: Mapping[str, np.ndarray]) -> Iterator[memoryview | by
         raise InvalidArgument(f"no constant of a compiled model can have the name '{_METADATA}'")
     specs = {key: _spec(key, tensors[key]) for key in tensors}
     order = sorted(specs, key=lambda key: (-specs[key][0].itemsize, key))
-    yield _header({key: specs[key] for key in order})
-    for key in order:
-        array = np.ascontiguousarray(tensors[key])
-        if array.size:
-            yield array.reshape(-1).view(np.uint8).data
+    header = _header({key: specs[key] for key in order})
+
+    def chunks() -> Iterator[bytes | memoryview]:
+        yield header
+        for key in order:
+            array = np.ascontiguousarray(tensors[key])
+            if array.size:
+                yield array.reshape(-1).view(np.uint8).data
+
+    return chunks
 
 
 def _spec(key: str, array: np.ndarray) -> tuple[np.dtype, tuple[int, ...]]:
@@ -86,7 +91,7 @@ def _header(specs: Mapping[str, tuple[np.dtype, tuple[int, ...]]]) -> bytes:
 
 
 def _framed(header: bytes) -> bytes:
-    header += b" " * (-(8 + len(header)) % _ALIGNMENT)
+    header += b" " * (-(8 + len(header)) % ALIGNMENT)
     return len(header).to_bytes(8, "little") + header
 
 

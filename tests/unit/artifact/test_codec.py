@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cases.op_cases import CASES, OpCase
 from gossamer.errors import ArtifactError, Fail
 from gossamer.program import (
     Arena,
@@ -31,6 +32,7 @@ from gossamer.program import (
 from gossamer.program import calls as call_kinds
 from gossamer.program.calls import TensorValue
 from gossamer.program.codec import KINDS, decode, decode_value, encode, encode_value
+from harness import lower_model
 
 
 def round_trip(value: Any) -> Any:
@@ -135,6 +137,13 @@ def test_every_kind_of_place_has_its_code(place: type) -> None:
 def test_every_dataclass_of_calls_has_its_code() -> None:
     made = {kind for kind in vars(call_kinds).values() if is_dataclass(kind) and isinstance(kind, type)}
     assert made - set(KINDS.values()) == {call_kinds.Refusal}, "a refusal never is in a Program"
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+def test_programs_of_real_models_come_back(case: OpCase, target: str) -> None:
+    program, _ = lower_model(case.model(), Target.named(target))
+    assert_same(round_trip(program), program)
 
 
 KERNEL = Kernel("elementwise.scale_kernel", (("x", "*fp16:16"),), (("BLOCK", 1024),))

@@ -1,0 +1,288 @@
+"""Compiled models that something happened to: each is an ArtifactError that names the file, and no other exception."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiled_files import compiled, directory_offset
+from gossamer.errors import ArtifactError
+from gossamer.program import archive
+from gossamer.program.archive import FORMAT, MANIFEST, Archive, Member, write_archive
+from gossamer.program.artifact import WEIGHTS, open_artifact
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("whole"))
+
+
+def use(path: Path) -> None:
+    """Reads everything of a file."""
+    open_artifact(path).verify()
+
+
+def refused(path: Path, reason: str | None = None) -> str:
+    """The text of the error that the file is."""
+    with pytest.raises(ArtifactError) as caught:
+        use(path)
+    assert reason in (None, caught.value.reason), str(caught.value)
+    assert str(path) in caught.value.text
+    return caught.value.text
+
+
+def damaged(path: Path, position: int, flips: int) -> Iterator[Path]:
+    """The file with one byte changed, for as long as the loop over it runs."""
+    with open(path, "r+b") as file:
+        (before,) = os.pread(file.fileno(), 1, position)
+        os.pwrite(file.fileno(), bytes([before ^ flips]), position)
+        try:
+            yield path
+        finally:
+            os.pwrite(file.fileno(), bytes([before]), position)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_one_changed_byte_anywhere(path: Path, data: st.DataObject) -> None:
+    position = data.draw(st.integers(0, path.stat().st_size - 1))
+    for changed in damaged(path, position, data.draw(st.integers(1, 255))):
+        refused(changed)
+
+
+def test_one_flipped_bit_in_every_byte_of_the_zips_own_structure(path: Path) -> None:
+    whole = path.read_bytes()
+    directory = directory_offset(whole)
+    with zipfile.ZipFile(path) as file:
+        headers = [
+            range(info.header_offset, whole.index(file.read(info), info.header_offset + 30))
+            for info in file.infolist()
+            if info.file_size > 8
+        ]
+    for position in (*(p for header in headers for p in header), *range(directory, len(whole))):
+        for changed in damaged(path, position, 1):
+            with pytest.raises(ArtifactError):
+                Archive(changed)
+    use(path)
+
+
+def test_one_flipped_bit_in_each_member_is_named(path: Path) -> None:
+    members = Archive(path).members
+    assert {name.partition("/")[0] for name in members} == {MANIFEST, WEIGHTS, "programs", "cubins", "data"}
+    for member in members.values():
+        for changed in damaged(path, member.begin + member.nbytes // 2, 4):
+            assert member.name in refused(changed, "DAMAGED")
+
+
+def test_damage_in_one_program_leaves_the_others_usable(path: Path) -> None:
+    names = {entry["target"]: entry["member"] for entry in json.loads(Archive(path).manifest)["programs"]}
+    for changed in damaged(path, Archive(path).members[names["sm_80"]].begin, 1):
+        opened = open_artifact(changed)
+        opened.variant("sm_90", {"x": (2, 4)})
+        with pytest.raises(ArtifactError, match="DAMAGED"):
+            opened.variant("sm_80", {"x": (8, 4)})
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_truncated_anywhere(path: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    whole = path.read_bytes()
+    short = tmp_path_factory.mktemp("short") / "small.gossamer"
+    kept = data.draw(st.integers(0, len(whole) - 1))
+    short.write_bytes(whole[:kept])
+    refused(short, "TRUNCATED" if kept == 0 or kept > 64 else None)
+
+
+def test_bytes_before_within_or_behind(path: Path, tmp_path: Path) -> None:
+    whole = path.read_bytes()
+    directory = directory_offset(whole)
+    for position in (0, directory // 2, directory, len(whole)):
+        (tmp_path / "longer").write_bytes(whole[:position] + b"more" + whole[position:])
+        refused(tmp_path / "longer")
+
+
+@pytest.mark.parametrize("content", [b"x", b"PK\5\6" + bytes(18), bytes(5000), b"\x08\x0aan ONNX model" * 50])
+def test_other_files(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "other").write_bytes(content)
+    assert "gossamer compile" in refused(tmp_path / "other", "NOT_A_COMPILED_MODEL")
+
+
+def test_another_zip(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "other", "w") as file:
+        file.writestr("a.txt", "text")
+    refused(tmp_path / "other", "NOT_A_COMPILED_MODEL")
+
+
+def test_a_newer_format(path: Path, tmp_path: Path) -> None:
+    whole = path.read_bytes()
+    (tmp_path / "newer").write_bytes(whole.replace(b"format 0001", b"format 0002"))
+    text = refused(tmp_path / "newer", "NEWER_FORMAT")
+    assert f"it has format 2, and this Gossamer reads formats up to {FORMAT}" in text
+
+
+def forged(
+    path: Path, to: Path, change: Callable[[list[tuple[Member, bytes]]], Sequence[tuple[Member, bytes]]]
+) -> Path:
+    """The file with a directory that says something else, all checksums around it right."""
+    whole = Archive(path)
+    parts = [(member, bytes(whole.data_of(name))) for name, member in whole.members.items()]
+    body = path.read_bytes()[: directory_offset(path.read_bytes())]
+    directory = b"".join(member.directory_entry for member, _ in change(parts))
+    count = len(change(parts))
+    comment = archive._COMMENT.format(FORMAT, hashlib.sha256(whole.manifest).hexdigest())
+    to.write_bytes(body + directory + archive._tail(count, len(directory), len(body), comment))
+    return to
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("../../etc/passwd", "no name for a member"),
+        ("/etc/passwd", "no name for a member"),
+        ("data\\x", "no name for a member"),
+        ("data//x", "no name for a member"),
+        ("..", "no name for a member"),
+        ("C:x", "no name for a member"),
+        ("", "no name for a member"),
+        ("a\0b", "no name for a member"),
+        (MANIFEST, "two members"),
+    ],
+)
+def test_names_that_lead_elsewhere(path: Path, tmp_path: Path, name: str, text: str) -> None:
+    def rename(parts: list[tuple[Member, bytes]]) -> list[tuple[Member, bytes]]:
+        return [*parts[:1], (replace(parts[1][0], name=name), parts[1][1]), *parts[2:]]
+
+    assert text in refused(forged(path, tmp_path / "forged", rename), "MALFORMED")
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"offset": 2**40}, "points outside"),
+        ({"nbytes": 2**40}, "points outside"),
+        ({"nbytes": 2**64 - 1}, "points outside"),
+        ({"offset": 0}, "overlaps"),
+        ({"offset": 2**64 - 1}, "points outside"),
+    ],
+)
+def test_members_that_point_elsewhere(path: Path, tmp_path: Path, fields: dict[str, int], text: str) -> None:
+    def move(parts: list[tuple[Member, bytes]]) -> list[tuple[Member, bytes]]:
+        return [*parts[:2], (replace(parts[2][0], **fields), parts[2][1]), *parts[3:]]
+
+    assert text in refused(forged(path, tmp_path / "forged", move), "MALFORMED")
+
+
+def test_a_member_that_the_directory_leaves_out(path: Path, tmp_path: Path) -> None:
+    assert "leaves a gap" in refused(forged(path, tmp_path / "f", lambda parts: [*parts[:2], *parts[3:]]), "MALFORMED")
+    assert "gap" in refused(forged(path, tmp_path / "f", lambda parts: parts[:-1]), "MALFORMED")
+    assert "first" in refused(forged(path, tmp_path / "f", lambda parts: parts[1:]), "MALFORMED")
+    assert "0 members" in refused(forged(path, tmp_path / "f", lambda parts: []), "MALFORMED")
+
+
+def test_a_compressed_member(path: Path, tmp_path: Path) -> None:
+    whole = bytearray(path.read_bytes())
+    struct.pack_into("<H", whole, directory_offset(bytes(whole)) + 10, zipfile.ZIP_DEFLATED)
+    (tmp_path / "forged").write_bytes(whole)
+    assert "is compressed" in refused(tmp_path / "forged", "MALFORMED")
+
+
+def rewritten(path: Path, to: Path, name: str, content: bytes) -> Path:
+    """The file with another member, or another manifest, and checksums that are right for it."""
+    whole = Archive(path)
+    members = {key: bytes(whole.data_of(key)) for key in whole.members if key != MANIFEST}
+    manifest = content if name == MANIFEST else whole.manifest
+    if name != MANIFEST:
+        members[name] = content
+        entries = json.loads(manifest)
+        entries["members"][name] = {"sha256": hashlib.sha256(content).hexdigest(), "nbytes": len(content)}
+        manifest = json.dumps(entries).encode()
+    write_archive(to, {key: lambda data=data: [data] for key, data in members.items()}, lambda _: manifest)
+    return to
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"{}", b"\xff", b"[" * 100_000, b'{"format": 1}'])
+def test_a_manifest_that_is_none(path: Path, tmp_path: Path, content: bytes) -> None:
+    assert MANIFEST in refused(rewritten(path, tmp_path / "f", MANIFEST, content), "MALFORMED")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b"[" * 100_000, b'{"cubins": [], "kernels": [], "program": 0}'])
+def test_a_program_that_is_none(path: Path, tmp_path: Path, content: bytes) -> None:
+    name = json.loads(Archive(path).manifest)["programs"][0]["member"]
+    assert name in refused(rewritten(path, tmp_path / "f", name, content), "MALFORMED")
+
+
+def framed(header: str, data: bytes = bytes(64)) -> bytes:
+    return len(header).to_bytes(8, "little") + header.encode() + data
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff" * 100,
+        framed("{}", b""),
+        framed("[]"),
+        framed('{"w": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 128]}}'),
+        framed('{"w": {"dtype": "F32", "shape": [4, 5], "data_offsets": [0, 80]}}'),
+        framed('{"w": {"dtype": "F32", "shape": [-4, -4], "data_offsets": [0, 64]}}'),
+        framed('{"w": {"dtype": "F32", "shape": [2.0, 8], "data_offsets": [0, 64]}}'),
+        framed('{"w": {"dtype": "X", "shape": [4, 4], "data_offsets": [0, 64]}}'),
+        framed('{"w": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}', bytes(65)),
+        framed('{"w": {"dtype": "F32", "shape": [4, 3], "data_offsets": [0, 48]}}', bytes(48)),
+        framed('{"__metadata__": {"w": "object:8"}, "w": {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]}}'),
+        framed('{"__metadata__": {"w": 1}, "w": {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]}}'),
+    ],
+)
+def test_weights_that_are_none(path: Path, tmp_path: Path, content: bytes) -> None:
+    refused(rewritten(path, tmp_path / "f", WEIGHTS, content), "MALFORMED")
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["kind", "bytes", "x"]), inner),
+    max_leaves=4,
+)
+
+
+def places(document: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path to each value within a JSON document."""
+    items = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    for key, item in items:
+        yield (*at, key)
+        yield from places(item, (*at, key))
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_any_other_value_in_manifest_or_program(
+    path: Path, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """With checksums that are right: what is read is well formed, or an ArtifactError is raised, never another one."""
+    whole = Archive(path)
+    name = data.draw(st.sampled_from([MANIFEST, json.loads(whole.manifest)["programs"][0]["member"]]))
+    document = json.loads(bytes(whole.data_of(name)))
+    *way, last = data.draw(st.sampled_from(list(places(document))))
+    inner = document
+    for key in way:
+        inner = inner[key]
+    if data.draw(st.booleans()):
+        inner[last] = data.draw(ANYTHING)
+    else:
+        del inner[last]
+    changed = rewritten(path, tmp_path_factory.mktemp("any") / "f", name, json.dumps(document).encode())
+    with suppress(ArtifactError):
+        use(changed)
