@@ -25,7 +25,7 @@ from gossamer.kernels.copies import (
     with_divisors,
 )
 from gossamer.kernels.division import Divisor, divide_by, divisor_of
-from gossamer.kernels.extents import cdiv, power_of_two
+from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import launch
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
@@ -108,29 +108,6 @@ def gather_columns_kernel(
 
 
 @triton.jit
-def gather_in_rows_kernel(
-    x_ptr, index_ptr, y_ptr, extent, inner, n_rows, n_cols,
-    LINES: tl.constexpr, WIDTH: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    """gather_columns_kernel where a program reads whole rows of x, the next one before it picks from the last."""
-    row, col = tile_of(tl.program_id(0), n_cols, LINES, 1, COLS, WIDE)
-    j = divide_by(col, inner, WIDE)
-    place, inside = place_of(tl.load(index_ptr + j, mask=col < n_cols, other=0), extent)
-    source = place.to(tl.int32) * inner[0] + (col - j * inner[0]).to(tl.int32)
-    width = extent * inner[0]
-    element = tl.arange(0, WIDTH)[None, :]
-    x = tl.load(x_ptr + row * width + element, mask=(row < n_rows) & (element < width), other=0)
-    for _ in range(LINES):
-        following = row + 1
-        x_following = tl.load(
-            x_ptr + following * width + element, mask=(following < n_rows) & (element < width), other=0
-        )
-        y = tl.where(inside, tl.gather(x, source, 1), 0)
-        tl.store(y_ptr + row * n_cols + col, y, mask=(row < n_rows) & (col < n_cols))
-        row, x = following, x_following
-
-
-@triton.jit
 def gather_elements_kernel(
     x_ptr, index_ptr, y_ptr, others, axis_stride, extent, size, BLOCK: tl.constexpr, WIDE: tl.constexpr
 ):  # fmt: skip
@@ -184,7 +161,7 @@ def lower_gather(node: Node, target: Target) -> Lowered:
     if indices.size == 1 and (known := node.constant(1)) is not None and -extent <= known.item() < extent:
         offset = known.item() % extent * inner
         return copy_strided((outer, inner), Strided(x, (extent * inner, 1), offset), Strided(y, (inner, 1)), target)
-    if inner < SHORT:
+    if inner < SHORT and extent * inner < LONG:
         return (_gather_columns(node, indices, outer, extent, inner, target),)
     n_rows = outer * indices.size
     rows, cols = choose_tile(n_rows, inner, x.itemsize, False, target)
@@ -209,30 +186,13 @@ def lower_gather(node: Node, target: Target) -> Lowered:
 
 SHORT = 32
 """Slices of fewer elements are gathered column by column."""
+LONG = 1024
+"""Where rows of x have as many, a program takes one row at a time: picks from several would share no cache lines."""
 
 
 def _gather_columns(node: Node, indices: Buffer, outer: int, extent: int, inner: int, target: Target) -> Launch:
     x, y = node.x, node.y
     n_cols, wide = indices.size * inner, is_wide(x.size, y.size)
-    if lines := _lines_in_rows(outer, extent * inner, n_cols, x.itemsize, target):
-        cols = power_of_two(n_cols, ROW)
-        return launch(
-            gather_in_rows_kernel,
-            (cdiv(outer, lines) * cdiv(n_cols, cols),),
-            writes=y,
-            num_warps=max(4, cols // 512),
-            x_ptr=as_words(x),
-            index_ptr=indices,
-            y_ptr=as_words(y),
-            extent=extent,
-            inner=divisor_of(inner, wide),
-            n_rows=outer,
-            n_cols=n_cols,
-            LINES=lines,
-            WIDTH=power_of_two(extent * inner),
-            COLS=cols,
-            WIDE=wide,
-        )
     tile = choose_lines(outer, n_cols, target)
     return launch(
         gather_columns_kernel,
@@ -251,18 +211,6 @@ def _gather_columns(node: Node, indices: Buffer, outer: int, extent: int, inner:
         COLS=tile.cols,
         WIDE=wide,
     )
-
-
-ROW = 8192
-"""Elements of the longest rows that `gather_in_rows_kernel` reads, and of those it writes at a time."""
-
-
-def _lines_in_rows(n_rows: int, width: int, n_cols: int, itemsize: int, target: Target) -> int:
-    """Rows per program of `gather_in_rows_kernel`; 0 where that reads more than sectors of picked elements, or where
-    rows are too short to be worth a barrier, too long, or too few."""
-    if not ROW // 8 <= width <= ROW or itemsize * width > 32 * n_cols or n_rows < 2 * target.sm_count:
-        return 0
-    return next(lines for lines in (8, 4, 2, 1) if n_rows // lines * cdiv(n_cols, ROW) >= 2 * target.sm_count)
 
 
 @lowers("GatherElements")

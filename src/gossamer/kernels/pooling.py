@@ -125,7 +125,8 @@ def _tile(pool: Pool, itemsize: int, planes: bool, by_taps: bool, target: Target
         cols = power_of_two(extent, 1024)
         return Tile(lines, min(power_of_two(n_rows), max(1, 2**16 // cols)), cols, 4)
     cols = filled_block(extent, 128 if planes else 128 // itemsize)
-    rows = max(1, (128 if pool.x.channels == 1 else 2048 // lines) // cols)
+    windows = 512 if by_taps and planes else 128  # of a program; taps alone would not pay for finding their window
+    rows = max(1, (windows if pool.x.channels == 1 else 2048 // lines) // cols)
     rows = min(rows, power_of_two(n_rows))
     while rows > 1 and rows * cols > 64 and cdiv(n_rows, rows) * cdiv(extent, cols) < 2 * target.sm_count:
         rows //= 2
