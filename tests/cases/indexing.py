@@ -43,6 +43,10 @@ def _gathers() -> list[NodeCase]:
             _gather(f"columns_of_{n}", random_array("x", (70, 50, n), "float16"), _indices("c", 50, 41), axis=1)
             for n in (1, 3, 31)
         ),
+        *(
+            _gather(f"long_rows_of_{n}", random_array("x", (3, 1030, n), "float16"), _indices("l", 1030, 1100), axis=1)
+            for n in (1, 3)
+        ),
         _gather("vector", random_array("x", (100,)), _indices("v", 100, 300)),
         NodeCase(
             "Gather-out_of_range",

@@ -161,7 +161,7 @@ def lower_gather(node: Node, target: Target) -> Lowered:
     if indices.size == 1 and (known := node.constant(1)) is not None and -extent <= known.item() < extent:
         offset = known.item() % extent * inner
         return copy_strided((outer, inner), Strided(x, (extent * inner, 1), offset), Strided(y, (inner, 1)), target)
-    if inner < SHORT and extent * inner < LONG:
+    if inner < SHORT and (extent * inner < LONG or inner * x.itemsize >= SECTOR):
         return (_gather_columns(node, indices, outer, extent, inner, target),)
     n_rows = outer * indices.size
     rows, cols = choose_tile(n_rows, inner, x.itemsize, False, target)
@@ -186,8 +186,9 @@ def lower_gather(node: Node, target: Target) -> Lowered:
 
 SHORT = 32
 """Slices of fewer elements are gathered column by column."""
-LONG = 1024
-"""Where rows of x have as many, a program takes one row at a time: picks from several would share no cache lines."""
+LONG, SECTOR = 1024, 32
+"""Where rows of x have as many elements, and slices fewer bytes, a program takes one row at a time: few picks from each
+of several rows would share no sectors."""
 
 
 def _gather_columns(node: Node, indices: Buffer, outer: int, extent: int, inner: int, target: Target) -> Launch:
