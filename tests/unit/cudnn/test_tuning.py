@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import harness
-from gossamer import InferenceSession, compiler, settings
+from gossamer import InferenceSession, engines, settings
 from gossamer.build import trial
 from gossamer.cudnn import DeviceProperties, loader
 from gossamer.cudnn.loader import Library, State
@@ -256,7 +256,7 @@ class FakeGpu:
 def test_sessions_measure_on_their_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     """`cudnn_conv_algo_search` reaches the device, and each measurement is one of many runs."""
     gpu = FakeGpu()
-    monkeypatch.setattr(compiler, "_device", lambda _: (SM_90, lambda *_: gpu))
+    monkeypatch.setattr(engines, "_device", lambda _: (SM_90, lambda *_: gpu))
     x, w = np.zeros((1, 8, 8, 8), np.float16), np.zeros((8, 8, 3, 3), np.float16)
     model = harness.node_model("Conv", [x, w], constants=(1,)).SerializeToString()
     for search, measured in (("HEURISTIC", 0), ("EXHAUSTIVE", 3)):
