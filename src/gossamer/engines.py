@@ -28,6 +28,7 @@ from gossamer.model.node import Constants, Node
 from gossamer.options import CompileOptions, CpuOptions, CudaOptions, ProviderOptions
 from gossamer.place import CPU, CUDA, Placement, all_on_cpu
 from gossamer.program import Call, Program, Target
+from gossamer.program.manifest import Slot
 from gossamer.providers import cudnn
 from gossamer.providers.cudnn.tuning import Tuner
 from gossamer.run.device_tensor import Tensor, check_bound
@@ -39,21 +40,6 @@ Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 _CUDNN_ATTENTION = 8
 """cuDNN's bit of onnxruntime's `sdpa_kernel`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """An input or output of a model: dtype by NumPy's name (`string`; ONNX's text for what is no tensor)."""
-
-    name: str
-    dtype: str
-    shape: tuple[int | str | None, ...] | None
-
-    @property
-    def static_shape(self) -> tuple[int, ...] | None:
-        """The shape where every dimension is a number, else None."""
-        numbers = tuple(d for d in self.shape or () if isinstance(d, int))
-        return None if self.shape is None or len(numbers) < len(self.shape) else numbers
 
 
 @dataclass(frozen=True, slots=True)

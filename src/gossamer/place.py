@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from gossamer import custom_ops, kernels
-from gossamer.errors import CudnnUnavailable, UnsupportedModel, UnsupportedNode
+from gossamer.errors import UnsupportedModel, UnsupportedNode
 from gossamer.model.custom_nodes import is_custom
 from gossamer.model.node import Node, Scope, UnknownShape
 from gossamer.options import CpuOptions, CudaOptions
@@ -51,7 +51,7 @@ class PlacedNode:
     def would_raise(self) -> str:
         """The error that running it would raise, as far as that is known before; empty where none is."""
         missing = next((call for call in self.calls if isinstance(call, Unavailable)), None)
-        return "" if missing is None else str(CudnnUnavailable(missing.op, self.name, missing.reason))
+        return "" if missing is None else str(missing.error)
 
 
 @dataclass(frozen=True, slots=True)

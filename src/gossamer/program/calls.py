@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from gossamer import errors
+
 Scalar: TypeAlias = int | float
 Constant: TypeAlias = "int | float | str | bool | tuple[Constant, ...] | None"
 TypeName: TypeAlias = "str | tuple[TypeName, ...]"
@@ -169,6 +171,11 @@ class Unavailable:
     writes: tuple[str, ...]
     tried: tuple[str, ...] = ()
     origin: Origin = Origin()
+
+    @property
+    def error(self) -> errors.CudnnUnavailable:
+        """What running it raises."""
+        return errors.CudnnUnavailable(self.op, self.origin.name, self.reason, self.tried)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,18 @@ Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An input or output as the model declares it. dtype: NumPy's name. shape: names where a dimension is free."""
+    """An input or output as the model declares it: dtype by NumPy's name (`string`; ONNX's text for what is no tensor),
+    shape with names where a dimension is free."""
 
     name: str
     dtype: str
     shape: tuple[int | str | None, ...] | None
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape where every dimension is a number, else None."""
+        numbers = tuple(d for d in self.shape or () if isinstance(d, int))
+        return None if self.shape is None or len(numbers) < len(self.shape) else numbers
 
 
 @dataclass(frozen=True, slots=True)

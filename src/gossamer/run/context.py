@@ -8,7 +8,6 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from gossamer.errors import CudnnUnavailable
 from gossamer.program import (
     ARENA_ALIGNMENT,
     Arena,
@@ -245,7 +244,7 @@ class ExecutionContext:
                 case PythonStep():
                     call.enqueue(stream)
                 case Unavailable():
-                    raise CudnnUnavailable(call.op, call.origin.name, call.reason, call.tried)
+                    raise call.error
         except Exception:
             self.leave_pending(stream)
             raise

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.diagnostics import advance, stage
-from gossamer.errors import CudnnUnavailable, Fail
+from gossamer.errors import Fail
 from gossamer.program import (
     ARENA_ALIGNMENT,
     Arena,
@@ -113,7 +113,7 @@ class InterpreterExecutor:
             case Fill():
                 memory.bytes_of(call.out)[:] = call.byte
             case Unavailable():
-                raise CudnnUnavailable(call.op, call.origin.name, call.reason, call.tried)
+                raise call.error
             case CudnnCall():
                 raise Fail(f"{call.origin} was placed on cuDNN, which needs a GPU, for the interpreter")
             case View():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gossamer.errors import CudnnUnavailable, InvalidArgument
+from gossamer.errors import InvalidArgument
 from gossamer.program import Call, Program, Unavailable, dtype_of
 
 
@@ -23,7 +23,7 @@ class NullExecutor:
         self.programs.append(program)
         for call in program.calls:
             if isinstance(call, Unavailable):
-                raise CudnnUnavailable(call.op, call.origin.name, call.reason, call.tried)
+                raise call.error
         unknown = [name for name in program.outputs if program.buffers[name].dynamic]
         if unknown:
             raise InvalidArgument(
