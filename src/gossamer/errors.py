@@ -226,39 +226,33 @@ class OutOfMemory(_WithFields, RuntimeException, MemoryError):
 
 
 @dataclass(eq=False, repr=False)
-class DriverError(_WithFields, EPFail):
+class _CallFailed(_WithFields):
+    """A foreign function returned a status that is no success."""
+
+    call: str
+    status: int
+    text: str
+    doing: str = ""
+
+    def __str__(self) -> str:
+        purpose = f" while {self.doing}" if self.doing else ""
+        return f"{self.call} returned {self.status} ({self.text}){purpose}"
+
+
+class DriverError(_CallFailed, EPFail):
     """The CUDA driver refused a call.
 
     `call` is the function (`cuMemAlloc`), `status` its CUresult, `text` the driver's name and words for that, `doing`
     what was being done. (`status`, because `code` is the error's class-wide code.)
     """
 
-    call: str
-    status: int
-    text: str
-    doing: str = ""
 
-    def __str__(self) -> str:
-        purpose = f" while {self.doing}" if self.doing else ""
-        return f"{self.call} returned {self.status} ({self.text}){purpose}"
-
-
-@dataclass(eq=False, repr=False)
-class CudnnError(_WithFields, EPFail):
+class CudnnError(_CallFailed, EPFail):
     """cuDNN refused a call.
 
     `call` is the function (`cudnnBackendFinalize`), `status` its cudnnStatus_t, `text` cuDNN's name and words for that,
     `doing` what was being done.
     """
-
-    call: str
-    status: int
-    text: str
-    doing: str = ""
-
-    def __str__(self) -> str:
-        purpose = f" while {self.doing}" if self.doing else ""
-        return f"{self.call} returned {self.status} ({self.text}){purpose}"
 
 
 @dataclass(eq=False, repr=False)
