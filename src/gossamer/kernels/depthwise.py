@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
+from typing import Any
 
 import numpy as np
 import triton
@@ -192,54 +193,64 @@ def convolve_depthwise(
     patch: Patch | None = None,
 ) -> tuple[Call, ...]:
     """The launch of a convolution whose groups have one input channel. filters: ONNX's [K, 1, taps…]."""
-    x, y, window = convolution.x, convolution.y, convolution.window
+    y, window = convolution.y, convolution.window
     runs = runs_of(convolution)
     patch = patch or choose_patch(convolution.pixels, y.channels, node.x.itemsize, y.channels_last, target, runs=runs)
     here = (*y.extents[:2], cdiv(y.extents[2], patch.run))
     n_runs = convolution.batch * here[0] * here[1] * here[2]
-    x_align, y_align = x.alignment(x.channels), y.alignment(y.channels)
-    weights, w_strides = filters_by_tap(node, filters, window.taps, y.channels)
-    w_align = gcd(16, w_strides[0])
     return (
         launch(
             depthwise_kernel,
             (cdiv(n_runs, patch.pixels) * cdiv(y.channels, patch.channels),),
-            writes=node.y,
-            num_warps=patch.num_warps,
-            inplace=epilogue.inplace(node.y, node.x, weights),
-            x_ptr=node.x,
-            w_ptr=weights,
-            y_ptr=node.y,
             n_runs=n_runs,
-            n_outputs=y.channels // y_align,
-            x_strides=x.units(x_align),
-            x_channel_stride=x.channel_stride,
-            x_extents=x.extents,
-            y_strides=y.units(y_align),
-            y_channel_stride=y.channel_stride,
-            y_extents=y.extents,
             runs=here,
-            w_tap_stride=w_strides[0] // w_align,
-            w_channel_stride=w_strides[1],
             strides=window.strides,
-            pads=window.pads,
-            dilations=window.dilations,
-            **epilogue.arguments(),
-            KERNEL=window.kernel,
-            RANK=convolution.rank,
             PADDED=convolution.padded or y.extents[2] % patch.run != 0,
-            WIDE=convolution.wide,
             UNROLLED=window.taps <= MAX_UNROLLED,
             RUN=patch.run,
             STEP=window.strides[2],
-            MULTIPLIER=convolution.outputs,
-            X_ALIGN=x_align,
-            Y_ALIGN=y_align,
-            W_ALIGN=w_align,
-            BLOCK_P=patch.pixels,
-            BLOCK_C=patch.channels,
+            **stencil_arguments(node, convolution, epilogue, filters, patch),
         ),
     )
+
+
+def stencil_arguments(
+    node: Node, convolution: Convolution, epilogue: Epilogue, filters: Buffer, patch: Patch
+) -> dict[str, Any]:
+    """What the launches of both stencils, of convolutions and of transposed ones, have in common."""
+    x, y, window = convolution.x, convolution.y, convolution.window
+    x_align, y_align = x.alignment(x.channels), y.alignment(y.channels)
+    weights, w_strides = filters_by_tap(node, filters, window.taps, y.channels)
+    w_align = gcd(16, w_strides[0])
+    return {
+        "writes": node.y,
+        "num_warps": patch.num_warps,
+        "inplace": epilogue.inplace(node.y, node.x, weights),
+        "x_ptr": node.x,
+        "w_ptr": weights,
+        "y_ptr": node.y,
+        "n_outputs": y.channels // y_align,
+        "x_strides": x.units(x_align),
+        "x_channel_stride": x.channel_stride,
+        "x_extents": x.extents,
+        "y_strides": y.units(y_align),
+        "y_channel_stride": y.channel_stride,
+        "y_extents": y.extents,
+        "w_tap_stride": w_strides[0] // w_align,
+        "w_channel_stride": w_strides[1],
+        "pads": window.pads,
+        "dilations": window.dilations,
+        **epilogue.arguments(),
+        "KERNEL": window.kernel,
+        "RANK": convolution.rank,
+        "WIDE": convolution.wide,
+        "MULTIPLIER": convolution.outputs,
+        "X_ALIGN": x_align,
+        "Y_ALIGN": y_align,
+        "W_ALIGN": w_align,
+        "BLOCK_P": patch.pixels,
+        "BLOCK_C": patch.channels,
+    }
 
 
 def filters_by_tap(node: Node, filters: Buffer, taps: int, channels: int) -> tuple[Buffer, tuple[int, int]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from math import gcd
-
 import triton
 import triton.language as tl
 
 from gossamer.kernels.convolution_epilogue import Epilogue
 from gossamer.kernels.convolution_geometry import Convolution
 from gossamer.kernels.convolution_pixels import finish, pixel_coordinates, pixel_offset
-from gossamer.kernels.depthwise import choose_patch, filters_by_tap
+from gossamer.kernels.depthwise import choose_patch, stencil_arguments
 from gossamer.kernels.extents import cdiv
 from gossamer.kernels.launch import launch
 from gossamer.model.node import Node
@@ -67,43 +65,14 @@ def convolve_transposed_depthwise(
 ) -> tuple[Call, ...]:
     """The launch of a ConvTranspose whose groups have one input channel. filters: ONNX's [C, K / C, taps…]. The window
     has the operator's own strides and dilations, and as pads what is cut off before output 0."""
-    x, y, window, pixels = convolution.x, convolution.y, convolution.window, convolution.pixels
+    y, pixels = convolution.y, convolution.pixels
     patch = choose_patch(pixels, y.channels, node.x.itemsize, y.channels_last, target)
-    x_align, y_align = x.alignment(x.channels), y.alignment(y.channels)
-    weights, w_strides = filters_by_tap(node, filters, window.taps, y.channels)
-    w_align = gcd(16, w_strides[0])
     return (
         launch(
             depthwise_transpose_kernel,
             (cdiv(pixels, patch.pixels) * cdiv(y.channels, patch.channels),),
-            writes=node.y,
-            num_warps=patch.num_warps,
-            inplace=epilogue.inplace(node.y, node.x, weights),
-            x_ptr=node.x,
-            w_ptr=weights,
-            y_ptr=node.y,
             n_pixels=pixels,
-            n_outputs=y.channels // y_align,
-            x_strides=x.units(x_align),
-            x_channel_stride=x.channel_stride,
-            x_extents=x.extents,
-            y_strides=y.units(y_align),
-            y_channel_stride=y.channel_stride,
-            y_extents=y.extents,
-            w_tap_stride=w_strides[0] // w_align,
-            w_channel_stride=w_strides[1],
-            pads=window.pads,
-            dilations=window.dilations,
-            **epilogue.arguments(),
-            KERNEL=window.kernel,
-            STRIDES=window.strides,
-            RANK=convolution.rank,
-            WIDE=convolution.wide,
-            MULTIPLIER=convolution.outputs,
-            X_ALIGN=x_align,
-            Y_ALIGN=y_align,
-            W_ALIGN=w_align,
-            BLOCK_P=patch.pixels,
-            BLOCK_C=patch.channels,
+            STRIDES=convolution.window.strides,
+            **stencil_arguments(node, convolution, epilogue, filters, patch),
         ),
     )
