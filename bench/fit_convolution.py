@@ -17,8 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from convolution import NETWORKS, Layer, Problem, short
+from convolution import Problem, short
 from gossamer.program import Target
+from networks import NETWORKS, Layer
 
 
 def chosen(layer: Layer, batch: int, dtype: str, measured: Iterable[str], target: Target) -> tuple[str, str]:

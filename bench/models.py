@@ -15,7 +15,8 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +31,31 @@ LIMITS = {"float16": 2e-2, "float32": 5e-3}
 """Relative error allowed. TF32 and fp16 both keep 10 bits of mantissa; fp16 rounds between layers, too."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> int:
+    """The exit status: 1 where a case has no row."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="resnet50,mobilenet_v2")
     parser.add_argument("--dtypes", default="float16,float32")
     parser.add_argument("--batches", default="1,32")
     parser.add_argument("--onnx", action="append", default=[], metavar="FILE=input:1x3x48x192")
     parser.add_argument("--results", type=Path, default=results.RESULTS)
     arguments = parser.parse_args()
-    rows = []
+    failed: list[str] = []
+    for name, rows in cases(arguments):
+        with results.attempt(name, failed):
+            results.append(arguments.results, rows())
+    return int(bool(failed))
+
+
+def cases(arguments: argparse.Namespace) -> Iterator[tuple[str, Callable[[], list[dict[str, Any]]]]]:
+    """The name of each, and what measures it."""
     for model in filter(None, arguments.models.split(",")):
         for dtype in arguments.dtypes.split(","):
             for batch in map(int, arguments.batches.split(",")):
-                rows += bench_torchvision(model, getattr(torch, dtype), batch)
+                name = f"{model} batch {batch} {dtype}"
+                yield name, partial(bench_torchvision, model, getattr(torch, dtype), batch)
     for given in arguments.onnx:
-        rows += bench_file(given)
-    results.append(arguments.results, rows)
+        yield given, partial(bench_file, given)
 
 
 def bench_torchvision(name: str, dtype: torch.dtype, batch: int) -> list[dict[str, Any]]:
@@ -157,4 +167,4 @@ def report(case: str, batch: int, dtype: str, child: dict[str, Any], peer: str, 
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -29,7 +29,7 @@ from typing import Any
 
 import results
 from gossamer.compiler import Choices, specialise_and_build
-from gossamer.errors import CompilationError, GossamerError
+from gossamer.errors import CompilationError
 from gossamer.model import passes
 from gossamer.model.load import load
 from gossamer.model.node import Constants
@@ -69,8 +69,8 @@ class Job:
                 constants.register(name, value.const_value)
             shapes = {name: given.shape for name, given in self.case.inputs.items() if not given.constant}
             self.program = specialise_and_build(model, shapes, constants, target, choices).program
-        except GossamerError as error:
-            self.problem = f"not built: {error}"
+        except Exception as error:  # whatever is wrong with one case, the others have their turn
+            self.problem = f"not built: {type(error).__name__}: {error}"
 
     def prepared(self) -> tuple[Arrays, list[Array]]:
         """The inputs, and the right answer."""
@@ -243,9 +243,10 @@ def smoke(jobs: Sequence[Job]) -> None:
 
 
 def bench(jobs: list[Job], until: float, path: Path) -> None:
-    """Measures what there is time for; prints a line for each case, and those far from their ceilings again."""
+    """Measures what there is time for; a line and a row for each case, and those far from their ceilings again."""
     rig, ceilings, measured = Bench.on(0), Ceilings(), list[Measured]()
     target, workers, peers = rig.device.target(), os.cpu_count() or 1, dict[str, float]()
+    shared = results.origin(rig.device.name, driver_version(), version("triton")) | {"benchmark": "operators"}
     build_all(jobs, target)
     try:
         with ThreadPoolExecutor(workers + 1) as pool:
@@ -255,15 +256,15 @@ def bench(jobs: list[Job], until: float, path: Path) -> None:
             rig.load(compiled.result())
             peers["memcpy"] = memcpy_us(pattern("normal", "float32", 1.0, 0, 0, 0), COPIED)
             ceilings.learn_from(peers)
+            rows = [{"case": f"ceiling/{name}", "measure": "device", "us": f"{us:.2f}"} for name, us in peers.items()]
+            results.append(path, [shared | row for row in rows])
             for result in _measured(rig, coming, until):
                 measured.append(result)
                 ceilings.learn(result)
                 print(result.line(ceilings), flush=True)
+                results.append(path, [shared | result.row(ceilings)])  # one by one: what is measured stays
     finally:  # what was measured before an error or an interrupt counts, too
         _report(measured, ceilings, peers)
-        shared = results.origin(rig.device.name, _driver_version(), version("triton")) | {"benchmark": "operators"}
-        rows = [{"case": f"ceiling/{name}", "measure": "device", "us": f"{us:.2f}"} for name, us in peers.items()]
-        results.append(path, [shared | row for row in (*rows, *(one.row(ceilings) for one in measured))])
     rig.close()
 
 
@@ -327,7 +328,7 @@ def _measure(rig: Bench, job: Job, arrays: Arrays, wanted: list[Array]) -> Measu
             error = job.case.error(job.dtype, outputs, wanted)
             us = placed.microseconds()
             again = job.case.error(job.dtype, placed.outputs(), wanted)
-    except (WrongAnswer, GossamerError) as problem:
+    except Exception as problem:  # as above
         job.problem = f"{type(problem).__name__}: {problem}"
         return None
     return Measured(job, us, max(error, again), job.case.nbytes(job.dtype, arrays, outputs))
@@ -376,7 +377,7 @@ def _report(measured: Sequence[Measured], ceilings: Ceilings, peers: Mapping[str
         )
 
 
-def _driver_version() -> str:
+def driver_version() -> str:
     from gossamer.run import driver
 
     return str(driver.call("cuDriverGetVersion"))

@@ -6,7 +6,9 @@ import csv
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,6 +39,17 @@ def append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         if not current:
             writer.writeheader()
         writer.writerows([*old, *rows])
+
+
+@contextmanager
+def attempt(name: str, failed: list[str]) -> Iterator[None]:
+    """Whatever is wrong with one case, the others have their turn: its name goes to `failed`, the error is printed."""
+    try:
+        yield
+    except Exception as error:
+        print(f"{name}: no result, {type(error).__name__}: {error}", flush=True)
+        traceback.print_exception(error)
+        failed.append(name)
 
 
 def origin(device: str, driver: str, triton: str) -> dict[str, str]:

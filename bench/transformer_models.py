@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import argparse
 import copy
+import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,18 +49,24 @@ class Subject:
     """Of each input, the axes that the cases differ in."""
 
 
-def main() -> None:
+def main() -> int:
+    """The exit status: 1 where a case has no row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="bert,vit,gpt2,llama")
     parser.add_argument("--keep", type=Path, help="export into this folder and leave the files there")
     parser.add_argument("--results", type=Path, default=results.RESULTS)
     arguments = parser.parse_args()
-    subjects = {"bert": bert, "vit": vit, "gpt2": gpt2, "llama": llama}
+    makers, failed = {"bert": bert, "vit": vit, "gpt2": gpt2, "llama": llama}, list[str]()
     for name in arguments.only.split(","):
         torch.manual_seed(0)
-        with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-            rows = list(measure(subjects[name](), arguments.keep or Path(folder)))
-        results.append(arguments.results, rows)
+        with tempfile.TemporaryDirectory() as folder, torch.no_grad(), results.attempt(name, failed):
+            subject = makers[name]()
+            path = export(subject, (arguments.keep or Path(folder)) / f"{name}.onnx")
+            half = subject.module.half().cuda()
+            for case in subject.cases:
+                with results.attempt(f"{case.name}, batch {case.batch}", failed):
+                    results.append(arguments.results, measure(path, half, case, subject.outputs))
+    return int(bool(failed))
 
 
 class Plain(torch.nn.Module):
@@ -161,25 +168,23 @@ def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(1).standard_normal(shape, np.float32).astype(np.float16)
 
 
-def measure(subject: Subject, folder: Path) -> Iterator[dict[str, Any]]:
-    path = export(subject, folder)
-    half = subject.module.half().cuda()
+def measure(path: Path, half: torch.nn.Module, case: Case, outputs: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of one case; half: the module that the file at `path` was made of, in fp16 on the GPU."""
+    inputs = [torch.from_numpy(value).cuda() for value in case.inputs.values()]
+    wide = [value.float() if value.is_floating_point() else value for value in inputs]
     exact = copy.deepcopy(half).float()  # of the same weights, and of the angles that rotary embeddings keep in fp16
-    for case in subject.cases:
-        inputs = [torch.from_numpy(value).cuda() for value in case.inputs.values()]
-        wide = [value.float() if value.is_floating_point() else value for value in inputs]
-        torch.backends.cuda.matmul.allow_tf32 = False
-        want = {name: value.cpu().numpy() for name, value in zip(subject.outputs, exact(*wide), strict=True)}
-        torch.backends.cuda.matmul.allow_tf32 = True
-        peer, peer_us = peer_time(half, inputs)
-        torch.cuda.empty_cache()
-        child = run_child(path, case.inputs, want, LIMIT)
-        yield from report(case.name, case.batch, "float16", child, peer, peer_us)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    want = {name: value.cpu().numpy() for name, value in zip(outputs, exact(*wide), strict=True)}
+    torch.backends.cuda.matmul.allow_tf32 = True
+    del exact
+    peer, peer_us = peer_time(half, inputs)
+    torch.cuda.empty_cache()
+    child = run_child(path, case.inputs, want, LIMIT)
+    return report(case.name, case.batch, "float16", child, peer, peer_us)
 
 
-def export(subject: Subject, folder: Path) -> Path:
+def export(subject: Subject, path: Path) -> Path:
     """By the smallest case of at least two in each open axis: the exporter takes axes of 1 for fixed."""
-    path = folder / f"{type(subject.module).__name__.lower()}.onnx"
     example = {name: widened(value, subject.open_axes[name]) for name, value in subject.cases[0].inputs.items()}
     module = copy.deepcopy(subject.module).half()
     shapes = tuple(subject.open_axes[name] for name in example)
@@ -215,4 +220,4 @@ def peer_time(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

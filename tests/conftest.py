@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -16,6 +16,7 @@ from typing import NoReturn
 import hypothesis
 import pytest
 
+import cudnn_legs
 import cudnn_wheels
 import examples
 import fetch
@@ -75,6 +76,24 @@ NEEDS: dict[str, Callable[[], str | None]] = {
 }
 
 
+def pytest_configure() -> None:
+    try:
+        cudnn_legs.begin()
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def pytest_report_header() -> str:
+    return f"cuDNN: {cudnn_legs.LEG or 'whatever there is'} (CUDNN_LEG)"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def leg_of_cudnn() -> Iterator[None]:
+    """Every process that runs tests is held to what its leg says, when it ends."""
+    yield
+    assert not cudnn_legs.contradiction()
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest applies -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
@@ -87,6 +106,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for marker, lack in NEEDS.items():
         if item.get_closest_marker(marker) and (reason := lack()):
             missing(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What tests record under the name `log`."""
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == "log":
+                terminalreporter.write_sep("=", report.nodeid)
+                terminalreporter.write_line(str(text))
 
 
 @pytest.fixture(scope="session")

@@ -84,8 +84,7 @@ def masked_attention(graph: Graph, dtype: str) -> Tensor:
     return attention(graph, dtype, bias=graph.tensor("mask", (2, 1, 1, 128), dtype), scale=0.25)
 
 
-HALF = ("float16", "bfloat16")
-ALL = (*HALF, "float32")
+ALL = ("float16", "bfloat16", "float32")
 
 CASES: dict[str, tuple[Callable[[Graph, str], Tensor], tuple[str, ...]]] = {
     "convolution": (convolution, ALL),
@@ -93,12 +92,12 @@ CASES: dict[str, tuple[Callable[[Graph, str], Tensor], tuple[str, ...]]] = {
     "convolution_transpose": (convolution_transpose, ALL),
     "matmul_bias_gelu": (matmul_bias_gelu, ALL),
     "pool": (pool, ALL),
-    "layer_normalization": (layer_normalization, ("float16",)),
+    "layer_normalization": (layer_normalization, ALL),
     "rms_normalization": (rms_normalization, ("bfloat16",)),
     "instance_normalization": (instance_normalization, ("float16",)),
     "batch_normalization": (batch_normalization, ("float16",)),
     "reduction": (reduction, ("float32",)),
-    "attention": (attention, HALF),
+    "attention": (attention, ALL),
     "causal_attention": (causal_attention, ("float16",)),
     "masked_attention": (masked_attention, ("bfloat16",)),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ import json, sys
 sys.path.append(FOLDER)
 from gossamer.cudnn import DeviceProperties, Graph, KernelCache, PlanError, driver_stand_in
 from cudnn_graphs import CASES, build
-driver_stand_in.load()
+LOAD_STAND_IN
 
 def graph(device="h200", case=None, dtype="float16", **given):
     made = Graph(properties=DeviceProperties.named(device), **given)
@@ -38,10 +39,17 @@ class Release:
     name: str
     python: Python
 
-    def run(self, code: str, **environment: str) -> Any:
-        """What the code prints last, as JSON."""
+    def run(self, code: str, *, stand_in: bool = True) -> Any:
+        """What the code prints last, as JSON. stand_in: whether one for the driver is loaded where there is none."""
+        return self.python.run(self._program(code, stand_in))
+
+    def process(self, code: str, *, stand_in: bool = True) -> subprocess.CompletedProcess[str]:
+        """The same, however it ends."""
+        return self.python.process(self._program(code, stand_in))
+
+    def _program(self, code: str, stand_in: bool) -> str:
         begin = BEGIN.replace("FOLDER", repr(str(Path(__file__).parent)))
-        return self.python.run(begin + textwrap.dedent(code), **environment)
+        return begin.replace("LOAD_STAND_IN", "driver_stand_in.load()" * stand_in) + textwrap.dedent(code)
 
 
 def link(wheel: Path, python: Python, pattern: str) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).with_name("models")))
 
 import fetch
+from gossamer.cudnn.search import package_folders
 
 HEADERS = "nvidia/cudnn/include/*.h"
 UMBRELLA = "nvidia/cudnn/lib/libcudnn.so.9"
@@ -144,13 +145,14 @@ def members(name: str, *patterns: str) -> Path:
 
 
 def installed_cudnn() -> Path | None:
-    """The folder in which a cuDNN wheel is installed for this Python, `nvidia/cudnn` below it; None without one."""
-    for package in ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"):
-        try:
-            distribution = importlib.metadata.distribution(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        return Path(str(distribution.locate_file("")))
+    """The folder in which a cuDNN wheel is installed for this Python, `nvidia/cudnn` below it; None without one.
+
+    A wheel that is only on PYTHONPATH is not installed.
+    """
+    folders = [str(folder) for folder in package_folders()]
+    for distribution in importlib.metadata.distributions(path=folders):
+        if distribution.name in ("nvidia-cudnn-cu13", "nvidia-cudnn-cu12"):
+            return Path(str(distribution.locate_file("")))
     return None
 
 

@@ -12,10 +12,10 @@ import onnx
 import onnx_ir as ir
 from onnx import TensorProto, helper, numpy_helper
 
-from gossamer.build import build
+from gossamer.build.programs import build
 from gossamer.model.node import Constants, Scope
 from gossamer.place import CUDA, place
-from gossamer.program import Kernel, Launch, Program, Target
+from gossamer.program import Kernel, Program, Target
 from gossamer.providers.cudnn import NEVER, Policy
 
 DOMAINS = {"com.microsoft": 1, "gossamer": 1}
@@ -88,7 +88,7 @@ def run_model(
         enter_interpreter_mode()
         target = Target.named(device) if isinstance(device, str) else device
         program, constants = lower_model(model, target)
-        results = InterpreterExecutor(constants).run(interpretable(program), feeds)
+        results = InterpreterExecutor(constants).run(program, feeds)
     else:
         from gossamer.build.compilation import compile_kernels
         from gossamer.run.cuda import CudaExecutor, target_of_device
@@ -97,18 +97,6 @@ def run_model(
         with CudaExecutor(constants, compile_kernels) as executor:
             results = executor.run(program, feeds)
     return [results[value.name] for value in model.graph.output]
-
-
-def interpretable(program: Program) -> Program:
-    """A GPU's Program for the interpreter, which multiplies halves only after a conversion that kernels make there."""
-
-    def upcast(kernel: Kernel) -> Kernel:
-        if "fp64" in str(kernel.signature):
-            return kernel
-        return replace(kernel, constants=tuple((k, k == "UPCAST" or value) for k, value in kernel.constants))
-
-    calls = [replace(c, kernel=upcast(c.kernel)) if isinstance(c, Launch) else c for c in program.calls]
-    return replace(program, calls=tuple(calls))
 
 
 def run_node(

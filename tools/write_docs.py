@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
+import cudnn_reference
 import requirements
 from gossamer import kernels, options, settings
 
@@ -122,6 +123,7 @@ def _operators_in(values: Iterable[object]) -> Iterator[tuple[str, str]]:
 
 
 DOCUMENTS: dict[str, Callable[[], str]] = {
+    "cudnn_reference.md": cudnn_reference.as_markdown,
     "env_vars.md": env_vars,
     "operators.md": operators,
     "provider_options.md": provider_options,

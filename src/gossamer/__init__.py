@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gossamer.ahead_of_time import compile_model
     from gossamer.cudnn.preload import preload_dlls
     from gossamer.custom_ops import KernelContext, custom_op
     from gossamer.errors import (
@@ -85,6 +86,7 @@ _HOME = {
     "OrtValue": "session",
     "RunOptions": "session",
     "SessionOptions": "session",
+    "compile_model": "ahead_of_time",
     "custom_op": "custom_ops",
     "get_all_providers": "session",
     "get_available_providers": "session",
@@ -122,6 +124,7 @@ __all__ = [
     "SessionOptions",
     "UnsupportedModel",
     "__version__",
+    "compile_model",
     "custom_op",
     "get_all_providers",
     "get_available_providers",

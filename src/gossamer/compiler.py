@@ -11,11 +11,11 @@ from typing import TypeAlias
 
 import onnx_ir as ir
 
-from gossamer import settings
-from gossamer.build import build
+from gossamer.build.programs import build
 from gossamer.cudnn import loader
 from gossamer.cudnn.loader import Library
-from gossamer.diagnostics import logger, stage
+from gossamer.diagnostics import stage
+from gossamer.execution import announce
 from gossamer.model import passes
 from gossamer.model.node import Constants, Scope
 from gossamer.model.passes.attention_pattern import attention_pattern
@@ -29,6 +29,7 @@ from gossamer.model.passes.remove_unused import remove_unused
 from gossamer.model.passes.rms_norm_pattern import rms_norm_pattern
 from gossamer.model.passes.rotary_pattern import rotary_pattern
 from gossamer.model.passes.skip_norm import skip_norm
+from gossamer.options import CompileOptions
 from gossamer.place import CUDA, Placement, place
 from gossamer.program import Program, Target, Unavailable
 from gossamer.providers import cudnn
@@ -85,6 +86,26 @@ class Choices:
     cudnn: cudnn.Policy = cudnn.NEVER
 
 
+def prepare(model: ir.Model, options: CompileOptions) -> Constants:
+    """What is done once for all signatures and targets, in place. Gives the constants that their Programs share."""
+    with stage("prepare"):
+        _fix_dimensions(model, options.dimensions)
+        passes.prepare(model)
+        passes.run_passes(model, EARLY_FUSIONS if options.optimize else ())
+    constants = Constants()
+    for name, value in model.graph.initializers.items():
+        assert value.const_value is not None
+        constants.register(name, value.const_value)
+    return constants
+
+
+def _fix_dimensions(model: ir.Model, dimensions: Mapping[str, int]) -> None:
+    """Replaces symbolic dimensions of inputs by the values that SessionOptions give them."""
+    for value in model.graph.inputs:
+        if dimensions and value.shape is not None:
+            value.shape = ir.Shape([d if isinstance(d, int) else dimensions.get(d.value or "", d) for d in value.shape])
+
+
 def specialise_and_build(
     model: ir.Model,
     shapes: Mapping[str, tuple[int, ...]],
@@ -106,9 +127,6 @@ def specialise_and_build(
         placement = place(special, choices.providers, target, scope, strict=choices.strict, policy=choices.cudnn)
     with stage("build"):
         program = build(special, placement, target, scope)
-    if settings.DEBUG() >= 3:
-        logger.info("placement:\n%s", placement)
-    if settings.DEBUG() >= 4:
-        logger.info("%s", program)
+    announce(program, placement)
     waits = any(isinstance(call, Unavailable) for call in program.calls)
     return Compiled(program, placement, waits, loader.loaded_without_loading())

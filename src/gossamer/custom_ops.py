@@ -16,13 +16,15 @@ import operator
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from gossamer.cudnn.loader import Library
 from gossamer.errors import CudnnUnavailable, InvalidArgument, NotFound, WrongType
 from gossamer.program import dtype_of
+
+if TYPE_CHECKING:
+    from gossamer.cudnn.loader import Library
 
 _TAKEN = frozenset(
     (

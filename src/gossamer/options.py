@@ -185,7 +185,7 @@ class CudaOptions(ProviderOptions):
     target: str = option(
         "",
         settings.TARGET.kind,
-        "Architecture that kernels are compiled for; empty: the GPU's own, where there is one. "
+        "What the device null compiles for, an architecture or a GPU (empty: sm_90); a GPU says itself what it is. "
         "Default from `GOSSAMER_TARGET`. Not in onnxruntime.",
         from_setting=settings.TARGET,
     )
@@ -196,7 +196,11 @@ class CudaOptions(ProviderOptions):
         "Not in onnxruntime.",
     )
     enable_cudnn: bool = option(
-        True, settings.flag(), "Whether cuDNN may be used, if it is found. With 0 it is not even looked for."
+        True,
+        settings.ENABLE_CUDNN.kind,
+        "Whether cuDNN may be used, if it is found. With 0 it is not even looked for. "
+        "Default from `GOSSAMER_ENABLE_CUDNN`.",
+        from_setting=settings.ENABLE_CUDNN,
     )
     cudnn_conv_algo_search: str = option(
         "HEURISTIC",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import onnx_ir as ir
 
@@ -13,20 +13,18 @@ from gossamer.errors import UnsupportedModel, UnsupportedNode
 from gossamer.model.custom_nodes import is_custom
 from gossamer.model.node import Node, Scope, UnknownShape
 from gossamer.options import CpuOptions, CudaOptions
-from gossamer.program import Call, CudnnCall, Refusal, Target, Unavailable
+from gossamer.program import Call, CudnnCall, Refusal, Target, Unavailable, placement
+from gossamer.program.placement import CUDNN
 from gossamer.providers import cpu, cudnn, custom
 from gossamer.providers.cudnn.tuning import Chosen
 
 CUDA = CudaOptions.provider
 CPU = CpuOptions.provider
-CUDNN = "cuDNN"
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedNode:
-    """One node of the model. provider: who runs it. calls: what that is, for CUDA. refusals: who would not, and why;
-    cuDNN is one of those who may refuse what the CUDA provider then runs natively. choice: what was measured to choose
-    between the two, if anything."""
+    """One node of the model, as `gossamer.program.placement.Placed` has it. calls: what runs it, for CUDA."""
 
     node: ir.Node
     name: str
@@ -43,49 +41,13 @@ class PlacedNode:
         return any(isinstance(call, CudnnCall) for call in self.calls)
 
     @property
-    def is_second_choice(self) -> bool:
-        """Whether a provider that was asked before refused it."""
-        return any(who != CUDNN for who, _ in self.refusals)
-
-    @property
     def would_raise(self) -> str:
         """The error that running it would raise, as far as that is known before; empty where none is."""
         missing = next((call for call in self.calls if isinstance(call, Unavailable)), None)
         return "" if missing is None else str(missing.error)
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where the nodes of one model run, in execution order."""
-
-    nodes: tuple[PlacedNode, ...]
-
-    def __iter__(self) -> Iterator[PlacedNode]:
-        return iter(self.nodes)
-
-    def counts(self) -> dict[str, int]:
-        """Provider → nodes."""
-        return dict(Counter(node.provider for node in self.nodes))
-
-    def summary(self) -> str:
-        """`CUDAExecutionProvider: 57 nodes, CPUExecutionProvider: 2 nodes (NonZero ×2)`."""
-        parts = []
-        for provider, count in sorted(self.counts().items(), reverse=True):
-            theirs = (node for node in self.nodes if node.provider == provider)
-            refused = Counter(node.op_type for node in theirs if node.is_second_choice)
-            kinds = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in refused.most_common())
-            parts.append(f"{provider}: {count} node{'s' * (count != 1)}" + (f" ({kinds})" if kinds else ""))
-        return ", ".join(parts) or "no nodes"
-
-    def __str__(self) -> str:
-        lines = []
-        for node in self.nodes:
-            through = ", through cuDNN" if node.through_cudnn else ""
-            choice = f"\n    {node.choice}" if node.choice else ""
-            raising = f"\n    would raise: {node.would_raise}" if node.would_raise else ""
-            reasons = "".join(f"\n    not on {provider}: {reason}" for provider, reason in node.refusals)
-            lines.append(f"{node.provider}  {node.op_type} '{node.name}'{through}{choice}{reasons}{raising}")
-        return "\n".join(lines)
+Placement: TypeAlias = placement.Placement[PlacedNode]
 
 
 def place(

@@ -98,15 +98,16 @@ def whole(least: int, most: int | None = None) -> Kind[int]:
     return Kind(f"whole numbers from {least}" + ("" if most is None else f" to {most}"), parse, str)
 
 
-def architecture() -> Kind[str]:
-    """A CUDA architecture as compilers spell it, or nothing."""
+def target() -> Kind[str]:
+    """What `program.Target.named` takes, by its form (it knows which names there are), or nothing."""
 
     def parse(text: str) -> str:
-        if not re.fullmatch(r"(sm_[0-9]{2,3}[af]?)?", text):
+        if not re.fullmatch(r"([a-z][a-z0-9]*([_-][a-z0-9]+)*|.+\.json)?", text, re.IGNORECASE):
             raise ValueError(text)
         return text
 
-    return Kind("an architecture such as sm_90, or nothing", parse, str)
+    accepted = "a name such as sm_90 or h200 (`gossamer target list`), a file by `gossamer target dump`, or nothing"
+    return Kind(accepted, parse, str)
 
 
 def folder() -> Kind[Path]:
@@ -191,10 +192,16 @@ CACHE_DIR = Setting(
 )
 TARGET = Setting(
     "GOSSAMER_TARGET",
-    architecture(),
+    target(),
     "",
-    "Default of the CUDA provider's option `target`: the architecture to compile for where no GPU says it.",
+    "Default of the CUDA provider's option `target`: what to compile for where no GPU says it.",
     "the GPU's own",
+)
+ENABLE_CUDNN = Setting(
+    "GOSSAMER_ENABLE_CUDNN",
+    flag(),
+    True,
+    "Default of the CUDA provider's option `enable_cudnn`: whether sessions that do not say it may use cuDNN.",
 )
 MAX_CONTEXTS = Setting(
     "GOSSAMER_MAX_CONTEXTS",
@@ -223,7 +230,7 @@ STRICT = Setting(
 
 SETTINGS: dict[str, Setting[Any]] = {
     setting.name.removeprefix("GOSSAMER_"): setting
-    for setting in (DEVICE, TARGET, DEBUG, CACHE_DIR, MAX_CONTEXTS, MAX_PROGRAMS, COMPILE_JOBS, STRICT)
+    for setting in (DEVICE, TARGET, ENABLE_CUDNN, DEBUG, CACHE_DIR, MAX_CONTEXTS, MAX_PROGRAMS, COMPILE_JOBS, STRICT)
 }
 
 

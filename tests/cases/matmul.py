@@ -163,6 +163,20 @@ FUSED = {
         ((3, 20, 30), (3, 30, 12), (12,), (3, 20, 12)),
     ),
 }
+ACTIVATED = {
+    "leaky_relu": (
+        lambda x: np.where(x < 0, 0.25 * x, x),
+        {"activation": "LeakyRelu", "activation_alpha": 0.25},
+    ),
+    "celu": (
+        lambda x: np.where(x < 0, 2 * np.expm1(x / 2), x),
+        {"activation": "Celu", "activation_alpha": 2.0},
+    ),
+    "selu": (
+        lambda x: 0.5 * np.where(x <= 0, 2 * np.expm1(x), x),
+        {"activation": "Selu", "activation_alpha": 2.0, "activation_gamma": 0.5},
+    ),
+}
 
 
 def _cases() -> list[Case]:
@@ -190,15 +204,12 @@ def _cases() -> list[Case]:
         for name, (want, attributes, shapes) in FUSED.items()
         for dtype in (np.float32, np.float16)
     ]
-    leaky = Case(
-        "leaky_relu",
-        "FusedGemm",
-        ((20, 30), (30, 12), (12,)),
-        lambda a, b, c: np.where((y := a @ b + c) < 0, 0.25 * y, y),
-        {"activation": "LeakyRelu", "activation_alpha": 0.25},
-        domain="com.microsoft",
-    )
-    return [*cases, leaky]
+    layer = ((20, 30), (30, 12), (12,))
+    cases += [
+        Case(name, "FusedGemm", layer, fused(function), attributes, domain="com.microsoft")
+        for name, (function, attributes) in ACTIVATED.items()
+    ]
+    return cases
 
 
 CASES = _cases()
@@ -222,8 +233,9 @@ COMPILED = [
     # One specialisation of each kernel for each dtype: M, N, K, dtype, and what follows the product.
     *((128, 256, 512, dtype, {"activation": "gelu"}) for dtype in (np.float16, BFLOAT16, np.float32)),
     *((64, 48, 40, dtype, {}) for dtype in (np.float64, np.int32, np.int64)),
-    *((1, 1000, 2048, dtype, {}) for dtype in (np.float16, np.float32, np.int64)),
-    (64, 64, 8192, np.float16, {"activation": "relu"}),  # splits K
+    *((1, 1000, 2048, dtype, {}) for dtype in (np.float16, BFLOAT16, np.float32, np.float64, np.int64)),
+    # These split K.
+    *((64, 64, 8192, dtype, {"activation": "relu"}) for dtype in (np.float16, BFLOAT16, np.float32, np.float64)),
 ]
 
 

@@ -266,6 +266,7 @@ CASES = [
 LARGE = [
     layer_norm("bert-float16", (8, 128, 768), -1, "float16"),
     layer_norm("long", (3, 100_001), -1, n_outputs=3),
+    layer_norm("rows_read_twice-float16", (300, 50_001), -1, "float16"),
     instance_norm("style", floats("style", (1, 32, 200, 200), low=-1, high=3)),
     channels_last(instance_norm("style", floats("style", (1, 32, 200, 200), low=-1, high=3))),
     group_norm("unet", floats("unet", (2, 320, 32, 32), "float16"), 32),

@@ -70,6 +70,8 @@ CASES = [*_axes(), *_values()]
 LARGE = [
     vocabulary(),
     case("LogSoftmax", "vocabulary-float16", floats("vocabulary", (40, 32_000), "float16", low=-9, high=9)),
+    case("Softmax", "rows_read_twice-float16", floats("twice", (600, 50_257), "float16")),
+    case("LogSoftmax", "rows_read_twice", floats("twice", (300, 33_333))),
     case("Softmax", "attention-float16", floats("attention", (8, 12, 128, 128), "float16")),
     case("Softmax", "channels", floats("channels", (2, 150, 64, 65)), axis=1),
     case("Softmax", "long_columns", floats("columns", (20_000, 40)), axis=0),

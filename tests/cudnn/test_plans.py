@@ -304,11 +304,10 @@ print(json.dumps(found))
 """
 
 
-def test_plans_are_exchanged_with_nvidias_frontend(release_named: Callable[[str], Release], wheel_members: Any) -> None:
+def test_plans_are_exchanged_with_nvidias_frontend(release: Release, wheel_members: Any) -> None:
     """R10.10: both ways, convolution and attention, without a handle or a GPU."""
     if sys.version_info[:2] != (3, 11):
         pytest.skip("the wheel of NVIDIA's frontend is for Python 3.11")
-    release = release_named("9.28")
     frontend = wheel_members("frontend-1.32", "*")
     (release.python.packages / "frontend.pth").write_text(f"{frontend}\n", encoding="utf-8")
     found = release.run(FRONTEND)

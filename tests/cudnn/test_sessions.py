@@ -68,9 +68,12 @@ def test_dispatch(python: Python) -> None:
     calls = run(
         python,
         """
+        reports = {}
+
         def kinds(body, target="sm_80", **options):
             made = session(body, device="null", target=target, **options)
             made.run(None, {"x": X})
+            reports[body] = str(made.placement())
             return [type(call).__name__ for call in made.program({"x": X}).calls]
 
         print(json.dumps({
@@ -78,9 +81,16 @@ def test_dispatch(python: Python) -> None:
             "disabled": kinds("y = LRN <size = 3, bias = 2.0> (x)", enable_cudnn=0),
             "measured": kinds("y = LRN <size = 3, bias = 2.0> (x)", target="sm_90"),
             "too large": kinds("y = LRN <size = 17, bias = 2.0> (x)"),
+            "not symmetric": kinds("y = MaxPool <kernel_shape = [2, 2], pads = [0, 0, 1, 1]> (x)"),
             "not cuDNN's": kinds("y = Relu (x)"),
+            "reports": reports,
         }))
         """,
     )
+    reports = calls.pop("reports")
+    assert "not on cuDNN: cuDNN" in reports["y = LRN <size = 17, bias = 2.0> (x)"]
+    padding = "its padding or ceil_mode asks for windows at the border that cuDNN does not have"
+    assert f"not on cuDNN: {padding}" in reports["y = MaxPool <kernel_shape = [2, 2], pads = [0, 0, 1, 1]> (x)"]
+    assert "not on" not in reports["y = Relu (x)"]
     assert "CudnnCall" in calls.pop("default")
     assert set(map(tuple, calls.values())) == {("Launch",)}

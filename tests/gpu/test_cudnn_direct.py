@@ -11,9 +11,9 @@ import pytest
 
 from cases.node_case import NodeCase
 from cases.recurrent import Recurrent, reference
-from conftest import missing
 from cudnn_direct_cases import OPERATORS, RANDOM, TAKEN
 from gossamer.build.compilation import compile_kernels
+from gossamer.cli import doctor
 from gossamer.cudnn import Handle, loader
 from gossamer.cudnn.routines import PackingRoutine, open_routine
 from gossamer.errors import CudnnUnavailable
@@ -24,6 +24,8 @@ from gossamer.run.cuda import CudaExecutor, target_of_device
 from harness import assert_close, lower_model
 
 ONLY = Policy(enabled=True, only=OPERATORS)
+pytestmark = pytest.mark.usefixtures("cudnn")
+
 LAYERS = ("RNN", "LSTM", "GRU")
 REPLAYED = (
     *("MaxPool-float16", "AveragePool-float32-channels_last", "GlobalAveragePool-2d", "LRN-size_5"),
@@ -31,14 +33,6 @@ REPLAYED = (
     *("RNN-plain-float32", "LSTM-both_known_lengths-float32", "LSTM-reverse-float32"),
     *("LSTM-weights_as_inputs-float32", "GRU-linear_batch_first_both-float32", "LSTM-wide-float16"),
 )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def library() -> loader.Library:
-    library = loader.load()
-    if not library.available:
-        missing(f"cuDNN: {library.reason}")
-    return library
 
 
 def within_reach(node: NodeCase) -> NodeCase:
@@ -130,3 +124,10 @@ def test_packed_weights_are_whole(name: str, handle: Handle) -> None:
             assert sum(size for _, size in sources) == array.size * item
     finally:
         routine.close()
+
+
+def test_doctors_self_test() -> None:
+    """cuDNN fills memory, and the answer is right. (R1.8)"""
+    (finding,) = doctor._cudnn_self_test()
+    assert finding.detail == f"cuDNN {loader.load().version_text} works on GPU 0"
+    assert finding.good

@@ -19,7 +19,7 @@ from cases import attention, contrib_convolution, convolution
 from cases.node_case import NodeCase
 from conftest import missing
 from gossamer import settings
-from gossamer.cudnn import DeviceProperties, loader
+from gossamer.cudnn import DeviceProperties
 from gossamer.cudnn.plan_cache import planned
 from gossamer.place import CUDA
 from gossamer.program import CudnnCall
@@ -48,14 +48,7 @@ REALISTIC = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def available() -> None:
-    library = loader.load()
-    if not library.available:
-        missing(f"cuDNN: {library.reason}")
-    if library.version < 90800:
-        missing("cuDNN 9.8, which plans for device properties")
-
+pytestmark = pytest.mark.usefixtures("planning_cudnn")
 
 SMALL = (*convolution.PLAIN, *convolution.DEPTHWISE, *convolution.TRANSPOSED, *convolution.FUSED, *convolution.CONTRIB)
 DTYPES = [np.dtype(np.float16), BFLOAT16, np.dtype(np.float32), np.dtype(np.float64)]

@@ -11,17 +11,13 @@ import pytest
 
 import cudnn_graphs
 from conftest import missing
+from gossamer import OrtValue
 from gossamer.cudnn import DeviceProperties, Graph, Handle, Plan, PlanError, loader
 from gossamer.run import driver
 
 
 @pytest.fixture(autouse=True)
-def on_device() -> Iterator[None]:
-    library = loader.load()
-    if not library.available:
-        missing(f"cuDNN: {library.reason}")
-    if library.version < 90800:
-        missing("cuDNN 9.8, for device properties")
+def on_device(planning_cudnn: loader.Library) -> Iterator[None]:
     with driver.device(0).active():
         yield
 
@@ -90,6 +86,31 @@ def test_restored_with_a_handle(here: DeviceProperties) -> None:
     np.testing.assert_allclose(y, expected, rtol=2e-3, atol=2e-3)
 
 
+class Interface:
+    """Memory on the GPU that describes itself by `__cuda_array_interface__`."""
+
+    def __init__(self, value: OrtValue) -> None:
+        typestr = value.numpy().dtype.str
+        described = {"typestr": typestr, "shape": tuple(value.shape()), "data": (value.data_ptr(), False), "version": 3}
+        self.__cuda_array_interface__ = described
+
+
+MEMORY = {"address": OrtValue.data_ptr, "DLPack": lambda value: value, "interface": Interface}
+
+
+@pytest.mark.parametrize("form", MEMORY)
+def test_memory(here: DeviceProperties, form: str) -> None:
+    """Tensors and workspace as addresses, by DLPack, and by `__cuda_array_interface__`."""
+    arrays, expected = matrices()
+    with product(here).build() as plan:
+        arrays |= {"y": np.zeros(expected.shape, np.float16), "workspace": np.zeros(plan.workspace_size + 1, np.uint8)}
+        values = {name: OrtValue.ortvalue_from_numpy(array, "cuda") for name, array in arrays.items()}
+        given = {name: MEMORY[form](value) for name, value in values.items()}
+        plan.execute(given, workspace=given.pop("workspace"))
+        y = values["y"].numpy()
+    np.testing.assert_allclose(y, expected, rtol=2e-3, atol=2e-3)
+
+
 def test_convolution_channels_last(here: DeviceProperties) -> None:
     random = np.random.default_rng(1)
     x, w = random.integers(-2, 3, (2, 16, 9, 11)), random.integers(-2, 3, (8, 16, 3, 3))
@@ -106,14 +127,16 @@ def test_convolution_channels_last(here: DeviceProperties) -> None:
     np.testing.assert_array_equal(y, expected)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention(here: DeviceProperties, causal: bool) -> None:
+def test_attention(here: DeviceProperties, causal: bool, dtype: str) -> None:
+    """In float32, products of tensor cores take TF32."""
     if here.values["deviceVer"] < 800:
         missing("an architecture with flash attention (sm_80)")
     graph = Graph(properties=here)
-    graph.output(cudnn_graphs.attention(graph, "float16", causal=causal), name="y")
+    graph.output(cudnn_graphs.attention(graph, dtype, causal=causal), name="y")
     random = np.random.default_rng(2)
-    stored = {name: random.standard_normal((2, 128, 12, 64)).astype(np.float16) for name in "qkv"}
+    stored = {name: random.standard_normal((2, 128, 12, 64)).astype(dtype) for name in "qkv"}
     q, k, v = (one.transpose(0, 2, 1, 3).astype(np.float64) for one in stored.values())
     scores = q @ k.swapaxes(-1, -2) / 8
     if causal:
@@ -121,7 +144,7 @@ def test_attention(here: DeviceProperties, causal: bool) -> None:
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     expected = (weights / weights.sum(-1, keepdims=True)) @ v
     with graph.build() as plan:
-        y = run(plan, stored, np.empty((2, 128, 12, 64), np.float16))
+        y = run(plan, stored, np.empty((2, 128, 12, 64), dtype))
     np.testing.assert_allclose(y.transpose(0, 2, 1, 3), expected, rtol=5e-3, atol=5e-3)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import threading
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 import gossamer
-from conftest import missing
 from gossamer import custom_ops
 from gossamer.cudnn import Graph, loader
 from gossamer.custom_ops import KernelContext
@@ -25,13 +23,6 @@ RNG = np.random.default_rng(0)
 @pytest.fixture(autouse=True)
 def _registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(custom_ops, "_operators", {})
-
-
-@pytest.fixture
-def torch() -> Any:
-    if importlib.util.find_spec("torch") is None:
-        missing("PyTorch, for kernels of others")
-    return importlib.import_module("torch")
 
 
 def session_of(model: str | bytes, *more: str, **options: object) -> gossamer.InferenceSession:
@@ -290,10 +281,8 @@ PRODUCT = f"""{HEAD} g (float16[1,64,96] a, float16[1,96,128] b) => (float16[1,6
     n = Neg(a) [here] p = my.ProductRelu(n, b) y = Neg(p) }}"""
 
 
+@pytest.mark.usefixtures("cudnn")
 def test_cudnns_handle_is_on_the_stream() -> None:
-    library = loader.load()
-    if not library.available:
-        missing(f"cuDNN: {library.reason}")
     handles = register_product()
     with session_of(PRODUCT) as session:
         for _ in range(5):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,14 +10,6 @@ import pytest
 
 import gossamer
 from cases.two_products import expected, session
-from conftest import missing
-
-
-@pytest.fixture
-def torch() -> Any:
-    if importlib.util.find_spec("torch") is None:
-        missing("PyTorch, as another owner of streams and memory")
-    return importlib.import_module("torch")
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from gossamer.cudnn import loader
 from gossamer.program import Call, CudnnCall, Target, Unavailable, dtype_of
 from gossamer.providers.cudnn import Policy
 from gossamer.run.interpreter import InterpreterExecutor, Memory, enter_interpreter_mode
-from harness import assert_close, interpretable, lower_model
+from harness import assert_close, lower_model
 
 LIBRARY = loader.Library(loader.State.AVAILABLE, version=92801, lacking=frozenset())
 MOST = 200_000
@@ -175,6 +175,6 @@ def test_what_cudnn_is_asked_for(node: NodeCase) -> None:
     if any(isinstance(call, Unavailable) for call in program.calls):
         assert node in RANDOM
         return
-    results = InNumpy(constants).run(interpretable(program), node.feeds())
+    results = InNumpy(constants).run(program, node.feeds())
     for output, want in zip(program.outputs, node.expected(), strict=True):
         assert_close(results[output], want, rtol=node.rtol)

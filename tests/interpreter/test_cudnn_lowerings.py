@@ -54,7 +54,7 @@ def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> tuple[list[np.n
     enter_interpreter_mode()
     program, constants = harness.lower_model(model, Target.named("sm_90"), POLICY)
     assert any(isinstance(call, CudnnCall | Unavailable) for call in program.calls)
-    return cudnn_graph_numpy.run(harness.interpretable(program), constants, feeds)
+    return cudnn_graph_numpy.run(program, constants, feeds)
 
 
 CONVOLUTIONS = [
@@ -134,7 +134,7 @@ def test_what_no_engine_takes_is_native(engines: Callable[[Accepts], None]) -> N
     preferred = Policy(enabled=True)
     program, constants = harness.lower_model(model, Target.named("sm_90"), preferred)
     assert all(isinstance(call, Launch) for call in program.calls)
-    (got,), _ = cudnn_graph_numpy.run(harness.interpretable(program), constants, feeds)
+    (got,), _ = cudnn_graph_numpy.run(program, constants, feeds)
     harness.assert_close(got, FIXED_ORDER.want(), FIXED_ORDER.reduction)
 
 

@@ -8,9 +8,10 @@ import pytest
 import gossamer
 from cases.indexing import CASES, ROUNDED_REDUCTIONS
 from cases.node_case import NodeCase
+from gossamer.errors import UnsupportedModel
 from gossamer.program import Program, Target
 from gossamer.run.interpreter import InterpreterExecutor
-from harness import SMALL_GPU, assert_close, lower_model
+from harness import SMALL_GPU, assert_close, lower_model, run_node
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -52,6 +53,13 @@ def test_session_option_chooses_the_kernel(deterministic: bool) -> None:
     with gossamer.InferenceSession(case.model(), options, providers) as session:
         kernels = kernel_names(session.program(case.feeds()))
     assert ("scatter_in_order.scatter_in_order_kernel" in kernels) == deterministic
+
+
+@pytest.mark.parametrize("op_type", ["ScatterElements", "ScatterND"])
+def test_there_are_five_reductions(op_type: str) -> None:
+    x = np.zeros((1, 1), np.float32)
+    with pytest.raises(UnsupportedModel, match="there is no reduction 'average'"):
+        run_node(op_type, [x, np.zeros((1, 1), np.int64), x], {"reduction": "average"}, opset=18)
 
 
 def run_deterministic(case: NodeCase) -> tuple[Program, list[np.ndarray]]:

@@ -114,6 +114,8 @@ ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "Tanh": np.tanh,
     "Elu": lambda x: np.where(x < 0, np.expm1(x), x),
+    "Celu": lambda x: np.where(x < 0, np.expm1(x), x),
+    "Selu": lambda x: np.float32(1.0507) * np.where(x < 0, np.float32(1.6733) * np.expm1(x), x),
     "HardSigmoid": lambda x: np.clip(np.float32(0.2) * x + 0.5, 0, 1),
     "Softplus": lambda x: np.logaddexp(x, 0),
     "Softsign": lambda x: x / (1 + np.abs(x)),
@@ -124,6 +126,8 @@ ACTIVATIONS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
 PARAMETERS: Mapping[str, Mapping[str, float]] = {
     "LeakyRelu": {"activation_alpha": 0.01},
     "Elu": {"activation_alpha": 1.0},
+    "Celu": {"activation_alpha": 1.0},
+    "Selu": {"activation_alpha": 1.6733, "activation_gamma": 1.0507},
     "HardSigmoid": {"activation_alpha": 0.2, "activation_beta": 0.5},
     "ThresholdedRelu": {"activation_alpha": 1.0},
 }

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+import against_cudnn
 import operator_case
 import operators
 import replay
@@ -24,8 +30,8 @@ BENCH = Path(results.__file__).parent
 RELU = operator_case.Case("relu", "y = Relu(x)", {"x": operator_case.rand(40, 50)}, part={"x": 0, "y": 0})
 
 
-def smoke(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(BENCH / "operators.py"), "--smoke", *arguments]
+def smoke(*arguments: str, script: str = "operators.py") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(BENCH / script), "--smoke", *arguments]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
 
@@ -98,3 +104,62 @@ def test_rows_of_before_a_column_existed_stay(tmp_path: Path) -> None:
     assert tuple(reader.fieldnames or ()) == results.COLUMNS
     assert [row["case"] for row in rows] == ["old", "new", "newer"]
     assert (rows[0]["us"], rows[0]["gb_per_s"], rows[1]["gb_per_s"]) == ("12.5", "", "4000")
+
+
+# Beside cuDNN
+
+
+class FakeRig:
+    """Runs the case `relu` by NumPy. answers: for each run what it multiplies the right answer by, or an error."""
+
+    def __init__(self, *answers: float | Exception) -> None:
+        self.answers = list(answers)
+
+    @contextmanager
+    def placed(self, program: Program, constants: Any, feeds: Any) -> Iterator[Any]:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        y = np.maximum(feeds["x"], 0) * np.float16(answer)
+        yield SimpleNamespace(outputs=lambda: {"y": y}, microseconds=lambda: 10.0 + len(self.answers))
+
+
+def pair() -> tuple[operators.Job, operators.Job]:
+    both = operators.Job(RELU, "float16"), operators.Job(RELU, "float16")
+    for job in both:
+        job.build(Target.named("sm_90"))
+    return both
+
+
+def test_what_is_wrong_beside_cudnn_is_a_line_and_the_others_have_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = [pair() for _ in range(5)]
+    pairs[3][1].problem = "no plan"
+    rig: Any = FakeRig(1, 1, RuntimeError("the launch failed"), 1, 1.01, 1, 1)
+    rows = list(against_cudnn.measured(rig, pairs, until=float("inf")))
+    assert [(row["us"], row["peer_us"], row["error"]) for row in rows] == [
+        ("16.00", "15.00", "0.0e+00"),
+        ("11.00", "10.00", "0.0e+00"),
+    ]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "ratio" not in line]
+    assert [re.sub(r"relative error of .*", "relative error", line) for line in lines] == [
+        "relu: RuntimeError: the launch failed",
+        "relu: WrongAnswer: y has a relative error",
+        "relu: cuDNN: no plan",
+    ]
+
+
+def test_nothing_is_begun_beside_cudnn_when_the_time_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    rig: Any = FakeRig()
+    assert list(against_cudnn.measured(rig, [pair()], until=0.0)) == []
+    assert "not begun" in capsys.readouterr().out
+
+
+def test_cases_beside_cudnn_have_names_of_their_own_and_right_references() -> None:
+    """ResNet-50's convolutions, alone and as they are in it, at two batch sizes; one small case of each in full."""
+    names = [case.name for case in against_cudnn.chosen("", "1,32")]
+    assert len(names) == len(set(names))
+    assert sum(name.startswith("conv/") and "dw" not in name and name.endswith("batch 1") for name in names) == 23
+    some = r"(512→512 7² 3x3|960→960|512→2048 7² 1x1|256→128 32² 4x4).* batch 1$|BERT batch 1|GlobalMaxPool"
+    done = smoke("--only", some, script="against_cudnn.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("error") == sum(bool(re.search(some, name)) for name in names) == 8

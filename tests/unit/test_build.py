@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from gossamer.build import build
+from gossamer.build.programs import build
 from gossamer.errors import InvalidArgument
 from gossamer.model.node import Constants, Scope
 from gossamer.place import CPU, CUDA, PlacedNode, Placement

@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import pytest
 
+import blocked_imports
 from gossamer import diagnostics, errors, settings
 from gossamer.cli import app, arguments, comparison, doctor, feeds, progress
 from gossamer.errors import InvalidArgument, NoSuchFile
@@ -95,7 +96,7 @@ main()"""
     result = child("--help", code=code)
     seconds = time.perf_counter() - started
     assert result.returncode == 0
-    for command in ("run", "inspect", "bench", "doctor", "cache"):
+    for command in ("run", "inspect", "bench", "doctor", "cache", "target"):
         assert f"\n  {command} " in result.stdout
     assert result.stdout.endswith("[]\n")
     assert seconds < 3, "0.2 s on a machine that does nothing else"
@@ -231,7 +232,9 @@ def test_inspect_as_json(gossamer: Gossamer, model: Path) -> None:
         "node": "find",
         "op": "NonZero",
         "provider": "CPUExecutionProvider",
+        "through_cudnn": False,
         "refusals": {"CUDAExecutionProvider": "no kernel for operator NonZero"},
+        "would_raise": "",
     }
 
 
@@ -279,6 +282,12 @@ def test_inspect_refuses_what_contradicts_itself(gossamer: Gossamer, model: Path
         (["run"], "Missing argument"),
         (["cache", "prune"], "say what to keep"),
         (["cache", "prune", "--max-size", "much"], "size 'much': a number of bytes is wanted"),
+        (["target", "show", "h300"], "no device 'h300'; there are sm_75"),
+        (["target", "show", "absent.json"], "target absent.json: no such file"),
+        (["target", "show", "interpreter"], "the interpreter is no device"),
+        (["target", "dump", "-o", "here.txt"], "-o here.txt: a name that ends in .json is wanted"),
+        (["inspect", "MODEL", "--target", "sm_91"], "unknown target: no device 'sm_91'"),
+        (["inspect", "MODEL", "--target", "sm_80,sm_90"], "option target='sm_80,sm_90': accepted are a name such as"),
     ],
 )
 def test_a_wrong_command_line_is_one_clear_text(
@@ -381,6 +390,68 @@ def test_the_cache_can_be_looked_at_and_emptied(gossamer: Gossamer) -> None:
     assert gossamer("cache", "prune", "--max-size", "2.5k").out.startswith("1 kernels removed")
     assert gossamer("cache", "clear").out.startswith("2 kernels removed")
     assert gossamer("cache", "list").out.startswith("0 kernels, 0 bytes")
+
+
+@pytest.mark.parametrize("arguments", [("doctor",), ("cache", "list"), ("target", "list"), ("target", "show", "l4")])
+def test_what_the_base_install_can_do(arguments: Sequence[str]) -> None:
+    assert blocked_imports.child("from gossamer.cli import main; main()", *arguments)
+
+
+# Targets
+
+
+def test_targets_are_listed_with_where_their_figures_are_from(gossamer: Gossamer) -> None:
+    listed = gossamer("target", "list")
+    rows = {line.split()[0]: line.split()[1:] for line in listed.out.splitlines()[1:15]}
+    assert rows["h200"] == ["sm_90", "132", "232,448", "read", "off", "one"]
+    assert rows["h100-sxm"] == ["sm_90", "*", "132", "232,448", "public"]
+    as_json = gossamer("target", "list", "--json").json
+    assert [entry["name"] for entry in as_json] == list(rows)
+    (h200,) = (entry for entry in as_json if entry["name"] == "h200")
+    assert (h200["measured"], h200["represents_architecture"], h200["multiprocessors"]) == (True, False, 132)
+    assert "CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION" in h200["source"]
+
+
+def test_what_show_prints_as_json_is_a_target_again(gossamer: Gossamer, model: Path, tmp_path: Path) -> None:
+    shown = gossamer("target", "show", "H100_PCIE")
+    assert shown.out.startswith("h100-pcie: NVIDIA H100 PCIe, sm_90, 114 multiprocessors\nfigures: public figures, not")
+    assert "\nl2CacheSize                   52428800" in shown.out
+    path = tmp_path / "mine.json"
+    path.write_text(gossamer("target", "show", "h100-pcie", "--json").out)
+    assert gossamer("target", "show", path).out.startswith(
+        f"mine: NVIDIA H100 PCIe, sm_90, 114 multiprocessors\nfigures: the file {path}"
+    )
+    assert gossamer("target", "show", path, "--json").json == gossamer("target", "show", "h100-pcie", "--json").json
+    assert gossamer("inspect", model, "--target", path, "--json").json["target"] == "mine"
+
+
+@pytest.mark.parametrize("name", ["h100-pcie", "H200", "sm_120"])
+def test_inspect_takes_every_target(gossamer: Gossamer, model: Path, name: str) -> None:
+    assert gossamer("inspect", model, "--target", name, "--json").json["target"] == name.lower()
+
+
+def test_dump_writes_what_the_driver_says(gossamer: Gossamer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gossamer.cudnn import DeviceProperties
+    from gossamer.run import device_properties
+
+    monkeypatch.setattr(device_properties, "device_properties", lambda _: DeviceProperties.named("l4"))
+    path = tmp_path / "this.json"
+    said = gossamer("target", "dump", "-o", path)
+    assert said.out == f"{path}: NVIDIA L4 (sm_89, 58 multiprocessors); compile for it with --target {path}\n"
+    assert gossamer("target", "dump").json == gossamer("target", "show", path, "--json").json
+    nowhere = gossamer("target", "dump", "-o", tmp_path / "absent" / "this.json")
+    assert (nowhere.status, nowhere.out) == (2, "")
+    assert "this.json: No such file or directory" in nowhere.err
+
+
+def test_dump_without_a_gpu(gossamer: Gossamer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from gossamer.run import driver
+
+    monkeypatch.setattr(driver, "why_unavailable", lambda: ("NVIDIA driver (libcuda.so.1): not found",))
+    result = gossamer("target", "dump", "-o", tmp_path / "this.json")
+    assert (result.status, result.out) == (1, "")
+    assert "CUDA device 0 is not available; looked for:\n  NVIDIA driver (libcuda.so.1): not found" in result.err
+    assert not (tmp_path / "this.json").exists()
 
 
 # Parts

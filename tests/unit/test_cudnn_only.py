@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
+import onnx
 import pytest
 from onnx import parser
 
 import gossamer
+from gossamer.cli import app
 from gossamer.cudnn import loader
 from gossamer.errors import CudnnUnavailable, NotImplemented
 from gossamer.options import CUDNN_OPERATORS, CudaOptions
@@ -82,6 +87,32 @@ def test_missing(op: str) -> None:
     assert str(raised.value).startswith(wanted)
     assert set(session.placement().counts()) == {"CUDAExecutionProvider"}
     assert wanted in str(session.placement())
+
+
+@pytest.mark.parametrize(("enabled", "reason"), [(0, "was disabled by"), (1, "was not found at runtime")])
+def test_inspect_shows_what_would_raise_before_it_runs(
+    enabled: int, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """R5."""
+    model = tmp_path / "two.onnx"
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[1,4,8,8] x) => (float[1,4,8,8] y) {
+        [fine] a = Relu (x) [the_node] y = LRN <size = 3> (a) }"""
+    onnx.save(parser.parse_model(text), model)
+
+    def printed(*more: str) -> str:
+        options = ("--option", "cudnn_only=LRN", "--option", f"enable_cudnn={enabled}")
+        monkeypatch.setattr("sys.argv", ["gossamer", "inspect", str(model), "--device", "null", *options, *more])
+        with loader.force_absent(), pytest.raises(SystemExit):
+            app.main()
+        return capsys.readouterr().out
+
+    error = f"Operator 'LRN' on the CUDA EP requires cuDNN, but cuDNN {reason}"
+    (line,) = [line for line in printed().splitlines() if "would raise" in line]
+    assert line.startswith(f"  would raise: {error}")
+    assert line.endswith("(node 'the_node')")
+    fine, raising = json.loads(printed("--json"))["placement"]
+    assert (fine["node"], fine["would_raise"]) == ("fine", "")
+    assert raising["would_raise"].startswith(error)
 
 
 def test_others_run_natively() -> None:

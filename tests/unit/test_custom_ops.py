@@ -20,8 +20,8 @@ from gossamer.cudnn.loader import Library, State
 from gossamer.custom_ops import CustomNode, KernelContext, TensorInfo
 from gossamer.errors import CudnnUnavailable, InvalidArgument, NotFound, UnsupportedModel, WrongType
 from gossamer.program import Arena, Buffer, Copy, Fill, Origin, Program, PythonCall, Target, TensorValue
-from gossamer.run import context, dlpack, driver
 from gossamer.run import cudnn as cudnn_steps
+from gossamer.run import dlpack, driver
 from gossamer.run.context import ExecutionContext
 from gossamer.run.device_tensor import DeviceTensor
 from gossamer.run.python_calls import KernelTensor, PythonStep
@@ -674,7 +674,7 @@ def test_a_context_has_one_handle_made_at_first_need(monkeypatch: pytest.MonkeyP
         lent.append(0)
         return SimpleNamespace(lend=lambda stream: lent.append(stream) or 99)
 
-    monkeypatch.setattr(context, "CudnnSteps", create)
+    monkeypatch.setattr(cudnn_steps, "CudnnSteps", create)
     seen: list[int | None] = []
     registered(lambda ctx: seen.append(ctx.cudnn_handle))
     wanting, refusing = program_with_a_call(cudnn=True), program_with_a_call()

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from gossamer.build import build
+from gossamer.build.programs import build
 from gossamer.errors import Fail, RuntimeException
 from gossamer.model.node import Constants, Scope
 from gossamer.options import CompileOptions

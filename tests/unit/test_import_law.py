@@ -23,6 +23,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("program",),
     ("cudnn",),
     ("custom_ops",),
+    ("execution",),
+    ("compiled_model",),  # what stands above needs onnx or Triton, which a compiled model runs without
     ("model",),
     ("kernels",),
     ("providers",),  # cuDNN's shares geometry with the kernels, and ends in one where its graphs know no activation
@@ -31,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("compiler",),
     ("engines",),
     ("session",),
+    ("ahead_of_time",),
     ("backend",),
     ("cli",),
     ("__main__",),
@@ -41,12 +44,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 RUN_IMPORTS = {"errors", "settings", "diagnostics", "options", "program", "cudnn", "custom_ops", "run"}
 """A compiled file runs without onnx, onnx_ir or Triton, so `run` stands beside the compiler and knows nothing of it."""
-IMPORTS_RUN = {"run", "engines", "session", "cli"}
+IMPORTS_RUN = {"run", "execution", "compiled_model", "engines", "session", "cli"}
 """Who may hand Programs to `run`."""
 
 DOORS = {
     "onnx": ("model/",),
-    "onnx_ir": ("model/", "kernels/", "providers/", "place.py", "build/", "compiler.py", "engines.py"),
+    "onnx_ir": (
+        *("model/", "kernels/", "providers/", "place.py", "build/", "compiler.py", "engines.py"),
+        "ahead_of_time.py",
+    ),
     "triton": ("kernels/", "build/", "run/interpreter.py"),
     "onnxruntime": ("run/host.py",),
     # DLPack capsules are C structs; dlpack.py says so at its top.

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from gossamer.program import TensorMap
+from gossamer.program import Copy, TensorMap
 from gossamer.program.cubin import TensorMapLayout
 from gossamer.run import driver
-from gossamer.run.launching import encode_tensor_map
+from gossamer.run.context import Segment
+from gossamer.run.cudnn import CudnnStep
+from gossamer.run.launching import PreparedLaunch, encode_tensor_map
 
 
 @pytest.fixture
@@ -40,3 +42,13 @@ def test_a_box_with_gaps_spans_them(asked: list[tuple[Any, ...]]) -> None:
     ((*_, box, gaps, _interleave, _swizzle, _promotion, _fill),) = asked
     assert [int(n) for n in box] == [32, 24, 16, 2]
     assert [int(n) for n in gaps] == [1, 3, 2, 1]
+
+
+def test_which_runs_a_graph_may_capture() -> None:
+    """The first one of kernels, the second where a library loads what it needs while it runs for the first time."""
+    launch, cudnn = object.__new__(PreparedLaunch), object.__new__(CudnnStep)
+    copy = Copy("x", "y", 4)
+    assert not Segment([]).may_be_captured(2)
+    assert Segment([launch, copy]).may_be_captured(1)
+    assert not Segment([launch, cudnn, copy]).may_be_captured(1)
+    assert Segment([launch, cudnn, copy]).may_be_captured(2)

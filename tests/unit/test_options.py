@@ -118,7 +118,7 @@ def test_foreign_names_are_no_options_of_ours() -> None:
         {"cudnn_conv_algo_search": "heuristic"},
         {"enable_cuda_graph": "always"},
         {"device": "gpu"},
-        {"target": "ampere"},
+        {"target": "sm_80 sm_90"},
     ],
 )
 def test_a_wrong_value_is_refused_by_name(options: dict[str, str]) -> None:
@@ -145,10 +145,13 @@ def test_user_stream() -> None:
     assert CudaOptions.parse({"user_compute_stream": "0", "has_user_compute_stream": "0"}).stream is None
 
 
-def test_device_and_target_default_to_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_defaults_out_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOSSAMER_DEVICE", "interpreter")
     monkeypatch.setenv("GOSSAMER_TARGET", "sm_80")
+    monkeypatch.setenv("GOSSAMER_ENABLE_CUDNN", "0")
     assert (CudaOptions().device, CudaOptions.parse({}).target) == ("interpreter", "sm_80")
+    assert CudaOptions.parse({}).enable_cudnn is False
+    assert CudaOptions.parse({"enable_cudnn": "1"}).enable_cudnn is True
     assert CudaOptions.parse({"device": "null"}).device == "null"
 
 
@@ -156,7 +159,7 @@ cuda_options = st.builds(
     CudaOptions,
     device=st.sampled_from(["cuda", "interpreter", "null"]),
     device_id=st.integers(0, 7),
-    target=st.sampled_from(["", "sm_90", "sm_100a"]),
+    target=st.sampled_from(["", "sm_90", "h100-pcie", "/my folder/gpu.json"]),
     strict=st.booleans(),
     enable_cudnn=st.booleans(),
     cudnn_conv_algo_search=st.sampled_from(["EXHAUSTIVE", "HEURISTIC", "DEFAULT"]),

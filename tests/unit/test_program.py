@@ -8,7 +8,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from gossamer.errors import InvalidArgument
 from gossamer.program import (
     Arena,
     Buffer,
@@ -106,15 +105,6 @@ def test_dtype_names_go_both_ways(name: str) -> None:
 
 def test_leaves_are_the_arguments_without_their_tuples() -> None:
     assert list(leaves((1, (Pointer("x"), (2.5, 3)), ()))) == [1, Pointer("x"), 2.5, 3]
-
-
-def test_targets() -> None:
-    hopper = Target.named("sm_90")
-    assert (hopper.arch, hopper.use_tf32, hopper.interpreted) == (90, True, False)
-    assert not hopper.with_tf32(False).use_tf32
-    assert Target.named("interpreter").interpreted
-    with pytest.raises(InvalidArgument, match=r"sm_91.*sm_90"):
-        Target.named("sm_91")
 
 
 def test_machine_code_survives_its_header() -> None:

@@ -124,6 +124,25 @@ def test_mean_variance_normalization_of_the_default_axes():
     assert inferred(source, 13) == {"y": (F16, (2, 4, 3, 3))}
 
 
+@pytest.mark.parametrize(("opset", "outputs", "attributes"), [
+    (7, "y, m, v, n, w", ""), (9, "y, m, v, n, w", ""), (14, "y, m, v", "<training_mode = 1>"),
+    (15, "y", "<training_mode = 1>"), (15, "y, , v", "<training_mode = 1>"), (15, "y", ""),
+])  # fmt: skip
+def test_batch_normalization_and_its_statistics(opset, outputs, attributes):
+    source = f"""g (float[2,4,5] x, float[4] s, float[4] b, float[4] e, float[4] u) => (float[i,j,k] y)
+        {{ {outputs} = BatchNormalization {attributes} (x, s, b, e, u) }}"""
+    want = {name.strip(): (F32, (4,)) for name in outputs.split(",") if name.strip()} | {"y": (F32, (2, 4, 5))}
+    assert inferred(source, opset) == want
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("opset", [18, 21])
+def test_pad_with_axes(opset, dtype):
+    source = f"""g (float[2,3,4] x) => (float[a,b,c] y)
+        <int64[4] pads = {{1, 2, 0, 1}}, {dtype}[2] axes = {{-1, 0}}> {{ y = Pad (x, pads, , axes) }}"""
+    assert inferred(source, opset) == {"y": (F32, (5, 3, 5))}
+
+
 def test_max_unpool_to_a_given_shape():
     source = """g (float16[1,1,2,2] x, int64[1,1,2,2] i) => (float16[a,b,c,d] y) <int64[4] s = {1,1,5,5}>
         { y = MaxUnpool <kernel_shape = [2,2], strides = [2,2]> (x, i, s) }"""

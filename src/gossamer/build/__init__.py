@@ -1,7 +1,3 @@
-"""[3] Build: a placed model becomes a Program, and its kernels become machine code."""
-
-from __future__ import annotations
-
-from gossamer.build.programs import build, trial
-
-__all__ = ["build", "trial"]
+"""[3] Build: a placed model becomes a Program (`programs`), and its kernels become machine code (`compilation`), which
+is kept (`cache`). Importing this package imports none of them: the cache is looked at without a compiler, too.
+"""

@@ -10,6 +10,7 @@ import base64
 import importlib
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ def main() -> None:
     os.dup2(2, 1)
     with tempfile.TemporaryDirectory(prefix="gossamer-triton-") as scratch:
         os.environ["TRITON_CACHE_DIR"] = scratch  # the byte cache is ours; Triton's own would only grow
+        os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # it holds paths: code shall be the same wherever its source lies
         for line in sys.stdin:
             answers.write(json.dumps(_answer(json.loads(line))) + "\n")
 
@@ -44,6 +46,7 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
     """request: the fields of a `Kernel`, arch (compute capability × 10), ptx (whether the answer has the PTX, too)."""
     import triton
     from triton.backends.compiler import GPUTarget
+    from triton.backends.nvidia.compiler import get_ptxas_version
     from triton.compiler import ASTSource
 
     module_name, _, function_name = request["name"].rpartition(".")
@@ -62,10 +65,17 @@ def _compile(request: dict[str, Any]) -> dict[str, Any]:
             "scratch_alignment": metadata.global_scratch_align,
             "tensor_maps": [_tensor_map(layout) for layout in getattr(metadata, "tensordesc_meta", None) or ()],
             "triton": triton.__version__,
+            "ptxas": _release(get_ptxas_version(request["arch"])),
         },
         "code": base64.b64encode(compiled.asm["cubin"]).decode(),
         "ptx": compiled.asm["ptx"] if request.get("ptx") else "",
     }
+
+
+def _release(ptxas: str) -> str:
+    """`12.9.86` from what ptxas says of itself: `… release 12.9, V12.9.86 …`."""
+    found = re.search(r"\bV(\d[\w.]*)", ptxas)
+    return found[1] if found else ptxas.strip()
 
 
 def _options(request: dict[str, Any]) -> dict[str, Any]:

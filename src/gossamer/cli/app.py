@@ -31,6 +31,8 @@ app = typer.Typer(
 )
 cache_app = typer.Typer(help="The compiled kernels kept on disk.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(cache_app, name="cache")
+target_app = typer.Typer(help="The GPUs that can be compiled for.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(target_app, name="target")
 
 
 class DeviceChoice(StrEnum):
@@ -42,13 +44,22 @@ class DeviceChoice(StrEnum):
     CPU = "cpu"
 
 
+class CudnnChoice(StrEnum):
+    """Whether a compiled model has plans for cuDNN."""
+
+    AUTO = "auto"
+    YES = "yes"
+    NO = "no"
+
+
 class ReferenceChoice(StrEnum):
     """What results can be compared with."""
 
     ONNXRUNTIME = "onnxruntime"
 
 
-Model = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
+OnnxModel = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
+Model = Annotated[Path, typer.Argument(help="An ONNX file, or what `gossamer compile` wrote.", show_default=False)]
 Inputs = Annotated[
     list[str] | None,
     typer.Option(
@@ -139,19 +150,80 @@ def inspect_command(  # noqa: PLR0917 - a parameter for each option
     input_shapes: Shapes = None,
     device: Device = None,
     target: Annotated[
-        str, typer.Option(help="Architecture to build for, such as sm_90; by default the GPU's own, else sm_90.")
+        str,
+        typer.Option(help="What to build for (`gossamer target list`); by default the GPU that is here, else sm_90."),
     ] = "",
     options: Options = None,
     program: Annotated[bool, typer.Option("--program", help="Print the Program, one call a line.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say which nodes go where and why, how much memory they need, and what the GPU would do. Runs nothing."""
+    """Say which nodes go where and why, how much memory they need, and what the GPU would do. Runs nothing.
+
+    Of a compiled model: all that it holds but weights, for every target and signature or those that are named, after
+    all checksums were compared.
+    """
     from gossamer.cli.arguments import Request
-    from gossamer.cli.inspect_model import inspect_model
 
     request = Request.parse(model, None, input_shapes, device, options, 0)
+    if request.is_compiled:
+        from gossamer.cli.inspect_compiled import inspect_compiled
+
+        inspect_compiled(request, target, with_program=program, as_json=as_json)
+        return
+    from gossamer.cli.inspect_model import inspect_model
+
     if not inspect_model(request, target, with_program=program, as_json=as_json):
         raise typer.Exit(1)
+
+
+@app.command("compile")
+def compile_command(  # noqa: PLR0913, PLR0917 - a parameter for each option
+    model: OnnxModel,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The compiled model.")],
+    targets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            metavar="NAME[,NAME...]",
+            help="What to compile for (`gossamer target list`): architectures, GPUs, files by `gossamer target dump`. "
+            "By default the GPU that is here.",
+        ),
+    ] = None,
+    input_shapes: Shapes = None,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="X=1x3x48x320,Y=1x10",
+            help="A way to run the model: the shapes of its inputs. Once for each way; --input-shape is for all.",
+        ),
+    ] = None,
+    cudnn: Annotated[
+        CudnnChoice,
+        typer.Option(
+            help="Whether the file has plans for cuDNN: where it is installed and preferred, for all that it takes, or "
+            "never. It runs without in any case."
+        ),
+    ] = CudnnChoice.AUTO,
+    tune: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TABLE",
+            help="tuning.json of sessions that measured on the target (cudnn_conv_algo_search=EXHAUSTIVE): decides "
+            "between cuDNN's plans and the native kernels.",
+        ),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="Option of the CUDA provider, such as use_tf32=0."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compile a model into one file, for GPUs that need not be here: it runs without onnx, Triton or a compiler."""
+    from gossamer.cli.arguments import Request
+    from gossamer.cli.compile_model import compile_model
+
+    request = Request.parse(model, None, input_shapes, None, options, 0)
+    compile_model(request, output, targets or (), shapes or (), cudnn.value, tune, as_json=as_json)
 
 
 @app.command("bench")
@@ -164,7 +236,13 @@ def bench_command(  # noqa: PLR0913, PLR0917 - a parameter for each option
     repeat: Annotated[int, typer.Option(min=3, help="Timed runs.")] = 100,
     warmup: Annotated[int, typer.Option(min=2, help="Runs before them: compiling, then capturing CUDA graphs.")] = 10,
     tolerance: Tolerance = None,
-    check: Annotated[bool, typer.Option(help="Check the answer against onnxruntime first.")] = True,
+    check: Annotated[
+        bool | None,
+        typer.Option(
+            help="Check the answer against onnxruntime first; by default unless the model is a compiled one.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -241,6 +319,42 @@ def cache_clear_command() -> None:
     from gossamer.cli.kernel_cache import clear
 
     clear()
+
+
+@target_app.command("list")
+def target_list_command(as_json: AsJson = False) -> None:
+    """List the GPUs whose figures come with Gossamer, by architecture."""
+    from gossamer.cli.target import list_targets
+
+    list_targets(as_json)
+
+
+@target_app.command("show")
+def target_show_command(
+    name: Annotated[
+        str, typer.Argument(help="An architecture, a GPU, or a file by `target dump`.", show_default=False)
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the properties alone, as --target takes a file.")
+    ] = False,
+) -> None:
+    """Print all properties of a target, and where they are from."""
+    from gossamer.cli.target import show_target
+
+    show_target(name, as_json)
+
+
+@target_app.command("dump")
+def target_dump_command(
+    device: Annotated[int, typer.Option(min=0, help="Index of the GPU among those visible to the process.")] = 0,
+    file: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE.json", help="Where to; by default it is printed.")
+    ] = None,
+) -> None:
+    """Write the properties of this machine's GPU as a file to compile for. Needs a driver, and no cuDNN."""
+    from gossamer.cli.target import dump_target
+
+    dump_target(device, file)
 
 
 def main() -> None:

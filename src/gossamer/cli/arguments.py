@@ -10,6 +10,7 @@ from typing import Any
 
 from gossamer import settings
 from gossamer.errors import InvalidArgument
+from gossamer.program.artifact import is_compiled
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 
@@ -70,15 +71,27 @@ class Request:
         return [(CUDA, device | dict(self.options)), CPU]
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether the model is one that `gossamer compile` wrote."""
+        return is_compiled(self.model)
+
+    @property
     def runs_nothing(self) -> bool:
         """Whether outputs will be zeros because the device is null."""
         return (self.device or settings.DEVICE()) == "null"
 
 
-def parse_shape(text: str) -> tuple[int, ...]:
+def parse_signature(text: str, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """`x=1x3x48x320,y=1x10` → shapes of inputs; NAME= may be left out where there is one. Errors: InvalidArgument."""
+    texts = re.split(r",(?=[^,=]+=)", text) if text else ()
+    shapes = {name: parse_shape(shape, "--shapes") for name, shape in _pairs("--shapes", texts).items()}
+    return _resolved("--shapes", shapes, names)
+
+
+def parse_shape(text: str, option: str = "--input-shape") -> tuple[int, ...]:
     """`1x3x224x224` (or with commas) → sizes; nothing is the shape of a scalar."""
     if not re.fullmatch(r"(\d+([x,]\d+)*)?", text):
-        raise InvalidArgument(f"--input-shape {text!r}: whole numbers joined by x are wanted, such as 1x3x224x224")
+        raise InvalidArgument(f"{option} {text!r}: whole numbers joined by x are wanted, such as 1x3x224x224")
     return tuple(int(extent) for extent in re.split("[x,]", text)) if text else ()
 
 

@@ -20,9 +20,13 @@ from gossamer.session import InferenceSession, IOBinding, OrtValue
 
 
 def bench_model(
-    request: Request, repeat: int, warmup: int, *, check: bool, tolerance: float | None, as_json: bool
+    request: Request, repeat: int, warmup: int, *, check: bool | None, tolerance: float | None, as_json: bool
 ) -> bool:
-    """Measure and print; False, without measuring, where the answer is wrong."""
+    """Measure and print; False, without measuring, where the answer is wrong. check: None for where there is an ONNX
+    file to check against."""
+    if check and request.is_compiled:
+        raise InvalidArgument(f"--check runs the ONNX file on the CPU, and {request.model} is a compiled model")
+    check = not request.is_compiled if check is None else check
     if request.runs_nothing:
         raise InvalidArgument("bench has nothing to measure on the device null, which runs nothing")
     with progress_bars(), InferenceSession(request.model, providers=request.providers()) as session:

@@ -23,7 +23,6 @@ PACKAGES: dict[str, dict[str, str]] = {
         "numpy": "numpy",
         "ml_dtypes": "ml_dtypes",
         "cuda-bindings": "cuda",
-        "safetensors": "safetensors",
         "rich": "rich",
         "typer": "typer",
     },

@@ -12,6 +12,8 @@ import numpy as np
 
 from gossamer.cli.arguments import Request
 from gossamer.errors import InvalidArgument, NoSuchFile
+from gossamer.program.artifact import open_artifact
+from gossamer.program.manifest import shapes_text
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -34,6 +36,8 @@ def make_feeds(request: Request, inputs: Sequence[ModelInput]) -> dict[str, Arra
     is a valid index, mask and count nearly everywhere. Errors: InvalidArgument, NoSuchFile.
     """
     given, shapes = request.for_inputs([slot.name for slot in inputs])
+    if request.is_compiled:
+        shapes = held_shapes(request.model, shapes)
     random = np.random.default_rng(request.seed)
     sources = {slot.name: given.get(slot.name, "random") for slot in inputs}
     generated = [slot for slot in inputs if sources[slot.name] in ("random", "zeros")]
@@ -48,6 +52,14 @@ def make_feeds(request: Request, inputs: Sequence[ModelInput]) -> dict[str, Arra
         else:
             feeds[slot.name] = load_picture(slot, Path(source), shapes.get(slot.name))
     return feeds
+
+
+def held_shapes(model: Path, given: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Of a compiled model that holds one signature with the shapes given, that signature; else what was given."""
+    artifact = open_artifact(model)
+    held = [shapes for target in artifact.targets for shapes in artifact.signatures(target.name)]
+    fitting = {shapes_text(shapes): shapes for shapes in held if given.items() <= shapes.items()}
+    return dict(next(iter(fitting.values())) if len(fitting) == 1 else given)
 
 
 def close_shapes(inputs: Sequence[ModelInput], given: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -57,6 +57,8 @@ def run_model(
     request: Request, compared: bool, tolerance: float | None, repeat: int, folder: Path | None, as_json: bool
 ) -> bool:
     """Run, print, and say whether the outputs are acceptable. compared: against onnxruntime on the CPU."""
+    if compared and request.is_compiled:
+        raise InvalidArgument(f"--compare runs the ONNX file on the CPU, and {request.model} is a compiled model")
     if compared and request.runs_nothing:
         raise InvalidArgument("--compare has nothing to compare on the device null, which runs nothing")
     with progress_bars():

@@ -1,6 +1,6 @@
 """Building a graph: tensors, and methods that add operations and return what they compute.
 
-Nothing here needs cuDNN: a graph is plain data (`as_dict`, `from_dict`) until it is given to `Graph.build`.
+Nothing here needs cuDNN: a graph is plain data (`as_dict`) until it is given to `Graph.build`.
 """
 
 from __future__ import annotations
@@ -322,15 +322,15 @@ class GraphBuilder:
         after its own index. The result has q's memory order: declare q with the strides that it has in memory, e.g.
         those of [N, queries, heads, size].
 
-        float16 or bfloat16. Composed of matmul, pointwise and reduction operations, in the form that cuDNN's flash
-        attention engines recognise; nothing else may read k.
+        Composed of matmul, pointwise and reduction operations, in the form that cuDNN's flash attention engines
+        recognise, in float16 and bfloat16; float32 is left to its general engines. Nothing else may read k.
         """
         return attentions.attention(self, q, k, v, scale=scale, bias=bias, causal=causal)
 
     # As data
 
     def as_dict(self) -> dict[str, Any]:
-        """The graph as JSON can hold it; `from_dict` is the inverse."""
+        """The graph as JSON can hold it; `Graph.deserialize` takes it back."""
         return {
             "format": FORMAT,
             "name": self.name,
@@ -369,7 +369,7 @@ class GraphBuilder:
         return self.declare(tensor)
 
     def declare(self, tensor: Tensor) -> Tensor:
-        """A tensor, new or otherwise than before."""
+        """Add a tensor, or put it in the place of the one with its uid. InvalidArgument where it cannot be."""
         self.tensors[tensor.uid] = checked(tensor)
         self._handed_out.add(tensor)
         return tensor

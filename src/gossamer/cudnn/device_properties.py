@@ -15,19 +15,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from gossamer.cudnn import handles, prerequisites
 from gossamer.cudnn.descriptors import Attribute, Descriptor, Kind, Type
 from gossamer.cudnn.versions import require_device_properties
-from gossamer.errors import CudnnError, InvalidArgument, NotFound
+from gossamer.errors import CudnnError, InvalidArgument
+from gossamer.program.shipped_devices import shipped_device, shipped_devices
 
-__all__ = ["COMPARED", "KEYS", "DeviceProperties", "Shipped"]
-
-_SHIPPED = Path(__file__).with_name("devices")
+__all__ = ["COMPARED", "KEYS", "DeviceProperties"]
 
 KEYS = frozenset(
     (
@@ -52,18 +48,6 @@ COMPARED = frozenset(
 
 Of driverVer 9.28 only wants that the plan's is not newer; 9.19 wants the same, for which `with_driver` is there.
 """
-
-
-@dataclass(frozen=True)
-class Shipped:
-    """Properties that come with Gossamer. measured: read off a device, not from public figures; source: which."""
-
-    name: str
-    architecture: str
-    represents_architecture: bool
-    measured: bool
-    source: str
-    properties: DeviceProperties
 
 
 class DeviceProperties:
@@ -116,26 +100,15 @@ class DeviceProperties:
     def named(cls, name: str) -> DeviceProperties:
         """Shipped properties: a device (`h100-sxm`), or an architecture (`sm_90`), for which one device stands.
 
-        NotFound lists the names. Plans for one device of an architecture are mostly refused on others (see `COMPARED`):
-        name the device where you know it.
+        InvalidArgument lists the names. Plans for one device of an architecture are mostly refused on others (see
+        `COMPARED`): name the device where you know it. `gossamer target show` says where the figures are from.
         """
-        return cls.shipped(name).properties
-
-    @classmethod
-    def shipped(cls, name: str) -> Shipped:
-        """The same, with where the figures are from."""
-        known = _shipped()
-        wanted = name.lower().replace("_", "-") if not name.startswith("sm_") else name
-        for entry in known:
-            if wanted == entry.name or (wanted == entry.architecture and entry.represents_architecture):
-                return entry
-        architectures = sorted({entry.architecture for entry in known}, key=lambda sm: int(sm[3:]))
-        raise NotFound(f"no device {name!r}; shipped are {', '.join(cls.names())}, and {', '.join(architectures)}")
+        return cls(shipped_device(name).properties)
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Names of the shipped devices."""
-        return tuple(entry.name for entry in _shipped())
+        return tuple(device.name for device in shipped_devices())
 
     @property
     def values(self) -> dict[str, Any]:
@@ -212,13 +185,3 @@ class DeviceProperties:
 
     def __repr__(self) -> str:
         return f"DeviceProperties({self})"
-
-
-@cache
-def _shipped() -> tuple[Shipped, ...]:
-    """Every shipped device, by architecture and name."""
-    found = []
-    for file in _SHIPPED.glob("*.json"):
-        entry = json.loads(file.read_text())
-        found.append(Shipped(file.stem, **entry | {"properties": DeviceProperties(entry["properties"])}))
-    return tuple(sorted(found, key=lambda entry: (int(entry.architecture[3:]), entry.name)))

@@ -49,7 +49,7 @@ class Graph(GraphBuilder):
 
     properties: of the device to plan for. handle: a Handle, or another library's as its address; it stays the caller's.
     With both, properties serve building and restoring, and the handle executing. kernel_cache: kernels that plans of
-    graphs with `dynamic_shapes` share. name, compute, intermediate: see GraphBuilder, whose methods add the operations.
+    graphs with `dynamic_shapes` share. name, compute, intermediate: see GraphBuilder.
 
     `close`, or leaving `with`, ends its use; plans that it made live on. Everything that it makes inside cuDNN while it
     builds or restores is freed before that returns.

@@ -20,7 +20,7 @@ from gossamer.cudnn.device_properties import DeviceProperties
 from gossamer.cudnn.graph import Graph
 from gossamer.cudnn.handles import Handle
 from gossamer.cudnn.plans import Plan
-from gossamer.errors import CudnnError, PlanError
+from gossamer.errors import CudnnError, NotFound, PlanError
 from gossamer.program import Target
 
 __all__ = ["WORKSPACE_LIMIT", "Task", "planned", "properties_of"]
@@ -125,12 +125,14 @@ def _written(plans: Iterator[Plan]) -> Iterator[Planned]:
 
 
 def properties_of(target: Target) -> DeviceProperties:
-    """What cuDNN is told about a target: what this machine's GPU says, or else what the target or its architecture's
-    representative has. PlanError where cuDNN is too old to plan for properties; NotFound for other architectures."""
+    """What cuDNN is told about a target: what this machine's GPU says, or else what the target has. PlanError where
+    cuDNN is too old to plan for properties; NotFound for a target without."""
     if target.device is not None:
         return _of_device(target.device, loader.load().path)
+    if not target.properties:
+        raise NotFound(f"the target {target.name} has no device properties, for which cuDNN could plan")
     driver_stand_in.load()  # this process compiles for a GPU that is not here
-    return DeviceProperties.from_json(target.properties) if target.properties else DeviceProperties.named(target.name)
+    return DeviceProperties.from_json(target.properties)
 
 
 _live: dict[tuple[int, str], DeviceProperties] = {}

@@ -25,6 +25,8 @@ ACTIVATIONS = {
     "Sigmoid": "sigmoid",
     "Tanh": "tanh",
     "Elu": "elu",
+    "Celu": "celu",
+    "Selu": "selu",
     "HardSigmoid": "hard_sigmoid",
     "Softplus": "softplus",
     "Softsign": "softsign",
@@ -33,6 +35,8 @@ ACTIVATIONS = {
 ACTIVATION_DEFAULTS = {
     "leaky_relu": (0.01, 0.0),
     "elu": (1.0, 0.0),
+    "celu": (1.0, 0.0),
+    "selu": (1.6732632423543772, 1.0507009873554805),
     "hard_sigmoid": (0.2, 0.5),
     "thresholded_relu": (1.0, 0.0),
 }
@@ -76,7 +80,8 @@ def lower_fused_gemm(node: Node, target: Target) -> Lowered:
     if kind is None:
         return Refusal(f"FusedGemm has no activation '{node.attribute('activation')}'")
     alpha, beta = ACTIVATION_DEFAULTS.get(kind, (0.0, 0.0))
-    parameters = (node.attribute("activation_alpha", alpha), node.attribute("activation_beta", beta))
+    second = "activation_gamma" if kind == "selu" else "activation_beta"
+    parameters = (node.attribute("activation_alpha", alpha), node.attribute(second, beta))
     return _lower(node, target, replace(_gemm_epilogue(node), activation=kind, parameters=parameters))
 
 

@@ -22,9 +22,10 @@ from gossamer.kernels.launch import launch
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.kernels.scatter_in_order import Columns, scatter_in_order
 from gossamer.model.node import Node
-from gossamer.program import Buffer, Call, Copy, Launch, Target
+from gossamer.program import Buffer, Call, Copy, Launch, Refusal, Target
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+REDUCTIONS = ("none", "add", "mul", "max", "min")
 ACCUMULATORS = {
     **dict.fromkeys(("float16", "bfloat16"), "float32"),
     **dict.fromkeys(("bool", "int8", "uint8", "int16", "uint16"), "int32"),
@@ -150,10 +151,10 @@ def lower_scatter_elements(node: Node, target: Target) -> Lowered:
     x, y, indices, updates = node.x, node.y, node.inputs[1], node.inputs[2]
     assert indices is not None
     assert updates is not None
-    if refusal := movable(x):
+    reduction: str = node.attribute("reduction", "none")
+    if refusal := _unsupported(x, reduction):
         return refusal
     axis = node.attribute("axis", 0) % x.rank
-    reduction: str = node.attribute("reduction", "none")
     if _order_matters(x, reduction, target):
         columns = _columns_of_axis(x, indices, updates, axis)
         return (scatter_in_order(x, indices, updates, y, columns, reduction, target),)
@@ -188,11 +189,11 @@ def lower_scatter_nd(node: Node, target: Target) -> Lowered:
     x, y, indices, updates = node.x, node.y, node.inputs[1], node.inputs[2]
     assert indices is not None
     assert updates is not None
-    if refusal := movable(x):
+    reduction: str = node.attribute("reduction", "none")
+    if refusal := _unsupported(x, reduction):
         return refusal
     length = indices.shape[-1]
     inner, n_rows = math.prod(x.shape[length:]), math.prod(indices.shape[:-1])
-    reduction: str = node.attribute("reduction", "none")
     if _order_matters(x, reduction, target):
         columns = _columns_of_rows(x, indices)
         return (scatter_in_order(x, indices, updates, y, columns, reduction, target),)
@@ -216,6 +217,10 @@ def lower_scatter_nd(node: Node, target: Target) -> Lowered:
         )
 
     return _scatter_into_copy(node, x, updates, y, reduction, scatter, target)
+
+
+def _unsupported(x: Buffer, reduction: str) -> Refusal | None:
+    return movable(x) if reduction in REDUCTIONS else Refusal(f"there is no reduction '{reduction}'")
 
 
 def _order_matters(x: Buffer, reduction: str, target: Target) -> bool:

@@ -32,6 +32,8 @@ class Constants(Mapping[str, np.ndarray]):
     those that folding made for one signature are told apart by their content.
     """
 
+    derived: set[str] = field(default_factory=set)
+    """Keys of what is computed each time, and not only read."""
     _makers: dict[str, Callable[[], np.ndarray]] = field(default_factory=dict)
     _key_by_tensor: dict[int, str] = field(default_factory=dict)
     _alive: list[ir.TensorProtocol] = field(default_factory=list)
@@ -57,7 +59,9 @@ class Constants(Mapping[str, np.ndarray]):
 
     def derive(self, key: str, make: Callable[[], np.ndarray]) -> None:
         """Adds a constant that is computed from others, if no signature has asked for it before."""
-        self._makers.setdefault(key, make)
+        if key not in self._makers:
+            self._makers[key] = make
+            self.derived.add(key)
 
     def __getitem__(self, key: str) -> np.ndarray:
         """The constant as a C-contiguous array."""

@@ -93,6 +93,24 @@ def _with_axes(node: ir.Node) -> Sequence[StandIn]:
     return (constant, StandIn(node.op_type, (*node.inputs[:1], name), node.outputs))
 
 
+def _batch_normalization(node: ir.Node) -> Sequence[StandIn]:
+    """Statistics are like the mean and variance that go in: before opset 14 inference knows nothing of them, and since
+    then it wants all or none."""
+    sources = (node.inputs[0], *node.inputs[3:5], *node.inputs[3:5])
+    pairs = zip(sources, node.outputs, strict=False)
+    return [StandIn("Identity", (source,), (value,)) for source, value in pairs if value.name]
+
+
+def _pad(node: ir.Node) -> Sequence[StandIn] | None:
+    """Axes as int64: inference reads no others."""
+    axes = node.inputs[3].const_value if len(node.inputs) > 3 and node.inputs[3] is not None else None
+    if axes is None or axes.dtype == ir.DataType.INT64:
+        return None
+    name = f"{node.outputs[0].name}/axes"
+    constant = StandIn("Constant", (), (name,), (ir.AttrInt64s("value_ints", axes.numpy().tolist()),))
+    return (constant, StandIn("Pad", (*node.inputs[:3], name), node.outputs, _except(node, ())))
+
+
 def _max_unpool(node: ir.Node) -> Sequence[StandIn] | None:
     """The third input is the shape of the output."""
     dtype = None if node.inputs[0] is None else node.inputs[0].dtype
@@ -205,10 +223,12 @@ _RULES: Mapping[tuple[str, str], _Rule] = {
     ("", "Squeeze"): _with_axes,
     ("", "Unsqueeze"): _with_axes,
     ("", "AveragePool"): _pool,
+    ("", "BatchNormalization"): _batch_normalization,
     ("", "ConvTranspose"): _conv_transpose,
     ("", "LpPool"): _pool,
     ("", "MaxPool"): _pool,
     ("", "MaxUnpool"): _max_unpool,
+    ("", "Pad"): _pad,
     ("", "GroupNormalization"): _like_first,
     ("", "MeanVarianceNormalization"): _like_first,
     (MICROSOFT, "FusedConv"): _without_activation("Conv"),

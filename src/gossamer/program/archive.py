@@ -50,6 +50,15 @@ _TAIL_BYTES = _END64.size + _LOCATOR.size + _END.size + len(_COMMENT.format(0, "
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*(/[A-Za-z0-9_\-]+(\.[A-Za-z0-9_\-]+)*)*")
 
 
+BEGINNING_BYTES = _LOCAL.size + len(MANIFEST)
+"""How much of a file `begins_archive` looks at."""
+
+
+def begins_archive(beginning: bytes) -> bool:
+    """Whether a file that begins with these bytes is a compiled model, or what is left of one."""
+    return beginning[:4] == b"PK\3\4" and beginning[_LOCAL.size :].startswith(MANIFEST.encode())
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     """A member as the archive records it. offset: of its local header, in bytes from the start of the file."""
@@ -186,7 +195,7 @@ class Archive:
         comment = bytes(self._data[-(_TAIL_BYTES - _END64.size - _LOCATOR.size - _END.size) :])
         found = _COMMENT_PATTERN.fullmatch(comment)
         if found is None:
-            if bytes(self._data[:4]) == b"PK\3\4" and MANIFEST.encode() in bytes(self._data[30:64]):
+            if begins_archive(bytes(self._data[:BEGINNING_BYTES])):
                 raise self.error("TRUNCATED", "its end is missing or damaged")
             raise self.error("NOT_A_COMPILED_MODEL", "it is no file that `gossamer compile` wrote")
         version = int(found[1])

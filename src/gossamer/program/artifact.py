@@ -20,22 +20,34 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import ArtifactError, InvalidArgument
-from gossamer.program.archive import FORMAT, MANIFEST, Archive, Checksum, Chunks, write_archive
-from gossamer.program.buffers import dtype_of
-from gossamer.program.calls import Kernel
+from gossamer.program.archive import (
+    BEGINNING_BYTES,
+    FORMAT,
+    MANIFEST,
+    Archive,
+    Checksum,
+    Chunks,
+    begins_archive,
+    write_archive,
+)
+from gossamer.program.calls import Kernel, Unavailable
 from gossamer.program.codec import Store, decode, decode_value, encode, encode_value
 from gossamer.program.cubin import Cubin
 from gossamer.program.manifest import (
+    CUDNN,
     Description,
+    Entry,
     Shapes,
     description_of,
     difference,
-    shapes_of,
+    problem_of,
     shapes_text,
     slot_entry,
 )
-from gossamer.program.memory import Arena, Weight
+from gossamer.program.placement import PlacedRecord, Placement
 from gossamer.program.program import Program
+from gossamer.program.shipped_devices import architectures
+from gossamer.program.soundness import check_program
 from gossamer.program.target import Target
 from gossamer.program.tensors import read_tensors, tensor_chunks
 
@@ -44,14 +56,20 @@ WEIGHTS = "weights.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One Program and the machine code of its kernels, which for an interpreted target there is none of."""
+    """One Program, the machine code of its kernels, which for an interpreted target there is none of, and where the
+    nodes it was made from were placed."""
 
     program: Program
     cubins: Mapping[Kernel, Cubin]
+    placement: Placement[PlacedRecord]
 
     @property
     def shapes(self) -> Shapes:
         return {name: self.program.buffers[name].shape for name in self.program.inputs}
+
+    @property
+    def uses_cudnn(self) -> bool:
+        return CUDNN in self.program.needs
 
 
 def write_artifact(
@@ -63,12 +81,16 @@ def write_artifact(
     """Writes a compiled model. The same arguments give the same bytes, in whatever order the variants come.
 
     weights: at least every constant that a Program uses, by the Programs' keys; others are left out. Targets lose their
-    `device`: the file is for every GPU like it. Raises InvalidArgument where two variants are for one target and
-    signature, where one target name stands for two targets, or where weights or machine code are missing.
+    `device`: the file is for every GPU like it. A target and signature may have two variants, one of which uses cuDNN;
+    that one never is alone, so that the file runs without. Raises InvalidArgument where there are two of a kind, or one
+    with a node that has to run through a cuDNN that is not here; where one target name stands for two targets; and
+    where weights or machine code are missing.
     """
     _check_variants(variants, weights)
     members: dict[str, Chunks] = {}
-    programs = [_program_entry(variant, members) for variant in variants]
+    entries = sorted((_entry(variant, members) for variant in variants), key=lambda entry: entry.order)
+    if problem := problem_of(entries):
+        raise InvalidArgument(problem)
     keys = sorted({key for variant in variants for key in variant.program.weights})
     members[WEIGHTS] = tensor_chunks(_Chosen(weights, keys))
     targets = {variant.program.target.name: variant.program.target for variant in variants}
@@ -80,7 +102,7 @@ def write_artifact(
         "inputs": [slot_entry(slot) for slot in description.inputs],
         "outputs": [slot_entry(slot) for slot in description.outputs],
         "targets": [_value_entry(_portable(target)) for _, target in sorted(targets.items())],
-        "programs": sorted(programs, key=lambda entry: (entry["target"], list(entry["shapes"].items()))),
+        "programs": [entry.as_json() for entry in entries],
     }
 
     def manifest_for(checksums: Mapping[str, Checksum]) -> bytes:
@@ -110,38 +132,41 @@ class _Chosen(Mapping[str, np.ndarray]):
 
 
 def _check_variants(variants: Sequence[Variant], weights: Mapping[str, np.ndarray]) -> None:
-    seen: set[Any] = set()
     targets: dict[str, Target] = {}
     for variant in variants:
         program, name = variant.program, variant.program.target.name
-        signature = (name, frozenset(variant.shapes.items()))
-        if signature in seen:
-            raise InvalidArgument(f"there are two Programs for {name} and inputs {shapes_text(variant.shapes)}")
-        seen.add(signature)
         if variant.shapes.keys() != variants[0].shapes.keys():
             raise InvalidArgument(f"{program.name} has other inputs than {variants[0].program.name}")
         if targets.setdefault(name, _portable(program.target)) != _portable(program.target):
             raise InvalidArgument(f"there are two targets '{name}' that differ")
-        absent = [key for key in program.weights if key not in weights]
-        if absent:
-            raise InvalidArgument(f"weights are missing for {program.name}: {', '.join(absent)}")
-        if not program.target.interpreted and (missing := set(program.kernels) - variant.cubins.keys()):
-            names = sorted(kernel.name for kernel in missing)
-            raise InvalidArgument(f"machine code is missing for {program.name} on {name}: {', '.join(names)}")
+        _check_parts(variant, weights)
+
+
+def _check_parts(variant: Variant, weights: Mapping[str, np.ndarray]) -> None:
+    """All of what it needs is there."""
+    program, name = variant.program, variant.program.target.name
+    if waiting := [str(call.origin) for call in program.calls if isinstance(call, Unavailable)]:
+        raise InvalidArgument(f"{program.name} has to run through a cuDNN that is not here: {', '.join(waiting)}")
+    if absent := [key for key in program.weights if key not in weights]:
+        raise InvalidArgument(f"weights are missing for {program.name}: {', '.join(absent)}")
+    if not program.target.interpreted and (missing := set(program.kernels) - variant.cubins.keys()):
+        names = sorted(kernel.name for kernel in missing)
+        raise InvalidArgument(f"machine code is missing for {program.name} on {name}: {', '.join(names)}")
 
 
 def _portable(target: Target) -> Target:
     return replace(target, device=None)
 
 
-def _program_entry(variant: Variant, members: dict[str, Chunks]) -> dict[str, Any]:
+def _entry(variant: Variant, members: dict[str, Chunks]) -> Entry:
     """The manifest's entry for a Program; the Program and its bytes join the members."""
     program = replace(variant.program, target=_portable(variant.program.target))
     codes = [variant.cubins.get(kernel) for kernel in program.kernels]
     document = encode(program, _store("data", members))
     document["cubins"] = [encode_value(cubin, _store("cubins", members)) for cubin in codes]
+    document["placement"] = [_value_entry(node) for node in variant.placement]
     name = _store("programs", members)(_json(document))
-    return {"target": program.target.name, "shapes": {k: list(v) for k, v in variant.shapes.items()}, "member": name}
+    return Entry(program.target.name, variant.shapes, program.needs, name)
 
 
 def _store(folder: str, members: dict[str, Chunks]) -> Store:
@@ -160,6 +185,15 @@ def _value_entry(value: Any) -> Any:
 
 def _json(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+
+
+def is_compiled(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as compiled models do, whatever its name. What is not there, or no file, does not."""
+    try:
+        with open(path, "rb") as file:
+            return begins_archive(file.read(BEGINNING_BYTES))
+    except OSError:
+        return False
 
 
 def open_artifact(path: str | os.PathLike[str]) -> Artifact:
@@ -194,17 +228,24 @@ class Artifact:
             if not isinstance(target, Target) or target.name in self._targets:
                 raise ValueError("its targets are none, or one is there twice")
             self._targets[target.name] = target
-        self._programs: dict[str, list[tuple[Shapes, str]]] = {name: [] for name in self._targets}
-        for entry in manifest["programs"]:
-            if entry["member"] not in self._checksums:
-                raise ValueError(f"there is no member {entry['member']!r}")
-            self._programs[entry["target"]].append((shapes_of(entry["shapes"]), entry["member"]))
-        if len({frozenset(shapes) for held in self._programs.values() for shapes, _ in held}) > 1:
+        self._programs: dict[str, list[Entry]] = {name: [] for name in self._targets}
+        for entry in map(Entry.of, manifest["programs"]):
+            if entry.member not in self._checksums:
+                raise ValueError(f"there is no member {entry.member!r}")
+            self._programs[entry.target].append(entry)
+        if problem := problem_of(self.programs):
+            raise ValueError(problem)
+        if len({frozenset(entry.shapes) for entry in self.programs}) > 1:
             raise ValueError("its Programs have different inputs")
 
     @property
     def targets(self) -> tuple[Target, ...]:
         return tuple(self._targets.values())
+
+    @property
+    def programs(self) -> tuple[Entry, ...]:
+        """What the manifest says of each Program, by target."""
+        return tuple(entry for held in self._programs.values() for entry in held)
 
     @property
     def members(self) -> Mapping[str, int]:
@@ -213,47 +254,67 @@ class Artifact:
 
     def signatures(self, target: str) -> tuple[Shapes, ...]:
         """The input shapes that the file holds Programs for. Raises InvalidArgument for a target that it lacks."""
-        return tuple(shapes for shapes, _ in self._programs_for(target))
+        return tuple(entry.shapes for entry in self._programs_for(target) if not entry.uses_cudnn)
 
-    def target_for(self, arch: int, sm_count: int) -> Target:
-        """The target whose machine code runs on such a GPU, the one with as many multiprocessors if there is a choice.
+    def needs(self, target: str, shapes: Shapes, *, cudnn: bool = False) -> tuple[str, ...]:
+        """What the Program that `variant` gives for the same arguments needs besides the base install, as
+        `Program.needs` has it, without reading it."""
+        return self._entry_for(target, shapes, cudnn).needs
 
-        Machine code for 7.x and 8.x runs on later minor revisions of its major one; from 9.0 on, where kernels use what
-        only their architecture has, on its own alone. Raises ArtifactError (TARGET_MISMATCH).
+    def target_for(self, present: Target) -> Target:
+        """The target whose machine code runs on this GPU: the nearest by architecture, then by multiprocessors.
+
+        Machine code for 7.x and 8.x runs on later minor revisions of its major one that have as much shared memory as
+        it was made for (8.6 and 8.9 have less than 8.0); from 9.0 on, where kernels use what only their architecture
+        has, on its own alone. Raises ArtifactError (TARGET_MISMATCH), naming both and the command to compile for both.
         """
-        fitting = [target for target in self.targets if not target.interpreted and _runs_on(target.arch, arch)]
+        fitting = [target for target in self.targets if _runs_on(target, present)]
         if not fitting:
-            held = ", ".join(self._targets) or "nothing"
-            text = (
-                f"it was compiled for {held}, and this GPU is sm_{arch}; compile it again: "
-                f"gossamer compile MODEL -o {self.path} --target {','.join((*self._targets, f'sm_{arch}'))}"
-            )
-            raise self._archive.error("TARGET_MISMATCH", text)
-        return max(fitting, key=lambda target: (target.arch, target.sm_count == sm_count))
+            raise self._archive.error("TARGET_MISMATCH", self._mismatch(present))
+        return max(fitting, key=lambda target: (target.arch, -abs(target.sm_count - present.sm_count)))
 
-    def variant(self, target: str, shapes: Shapes) -> Variant:
+    def _mismatch(self, present: Target) -> str:
+        architecture = f"sm_{present.arch}"
+        held = [name if name == f"sm_{of.arch}" else f"{name} (sm_{of.arch})" for name, of in self._targets.items()]
+        named = architecture in architectures()
+        wanted = ",".join((*self._targets, architecture if named else "this-gpu.json"))
+        dump = "" if named else "gossamer target dump -o this-gpu.json, and then "
+        return (
+            f"it was compiled for {', '.join(held) or 'nothing'}, and this GPU is {architecture}; compile it again: "
+            f"{dump}gossamer compile MODEL -o {self.path} --target {wanted}"
+        )
+
+    def variant(self, target: str, shapes: Shapes, *, cudnn: bool = False) -> Variant:
         """The Program for a target and input shapes, checked with its constants and decoded, and its machine code.
 
-        Raises InvalidArgument where the file has none, naming the input and the shapes it holds; ArtifactError where
-        something that the Program needs is damaged.
+        cudnn: the one that uses cuDNN, where there is one, else the native one, which there always is. Raises
+        InvalidArgument where the file has none, naming the input and the shapes it holds; ArtifactError where something
+        that the Program needs is damaged.
         """
-        shapes = {name: tuple(shape) for name, shape in shapes.items()}
-        member = self._member_for(target, shapes)
-        document = self._parsed(member, self._read(member))
-        variant: Variant = self._checked(lambda: self._read_variant(document), member)
-        if variant.program.target != self._targets[target] or variant.shapes != shapes:
-            raise self._archive.error("MALFORMED", f"{member} is not for {target} and {shapes_text(shapes)}")
+        return self._variant(self._entry_for(target, shapes, cudnn))
+
+    def _variant(self, entry: Entry) -> Variant:
+        document = self._parsed(entry.member, self._read(entry.member))
+        variant: Variant = self._checked(lambda: self._read_variant(document), entry.member)
+        if variant.program.target != self._targets[entry.target] or variant.shapes != entry.shapes:
+            text = f"{entry.member} is not for {entry.target} and {shapes_text(entry.shapes)}"
+            raise self._archive.error("MALFORMED", text)
+        if variant.program.needs != entry.needs:
+            needs = ", ".join(variant.program.needs) or "nothing"
+            raise self._archive.error("MALFORMED", f"{entry.member} needs {needs}, and {MANIFEST} says otherwise")
         return variant
 
     def _read_variant(self, document: dict[str, Any]) -> Variant:
         cubins = [decode_value(entry, self._read) for entry in document.pop("cubins")]
+        nodes = tuple(decode_value(entry, _no_bytes) for entry in document.pop("placement"))
+        if not all(isinstance(node, PlacedRecord) for node in nodes):
+            raise ValueError("its placement is none")
         program = decode(document, self._read)
         if not program.target.interpreted and not all(isinstance(cubin, Cubin) for cubin in cubins):
             raise ValueError("machine code is missing")
-        _check_places(program)
-        _check_weights(program, self.weights)
+        check_program(program, self.weights)
         code = zip(program.kernels, cubins, strict=True)
-        return Variant(program, {kernel: cubin for kernel, cubin in code if cubin is not None})
+        return Variant(program, {kernel: cubin for kernel, cubin in code if cubin is not None}, Placement(nodes))
 
     @cached_property
     def weights(self) -> Mapping[str, np.ndarray]:
@@ -266,22 +327,21 @@ class Artifact:
         """Compares every member's checksum and decodes everything. Raises ArtifactError for the first that is wrong."""
         for name in self._checksums:
             self._verify(name)
-        for target in self._targets:
-            for shapes in self.signatures(target):
-                self.variant(target, shapes)
+        for entry in self.programs:
+            self._variant(entry)
 
-    def _programs_for(self, target: str) -> list[tuple[Shapes, str]]:
+    def _programs_for(self, target: str) -> list[Entry]:
         if target not in self._programs:
             held = ", ".join(self._programs)
             raise InvalidArgument(f"{self.path}: it holds no target '{target}'; it was compiled for {held}")
         return self._programs[target]
 
-    def _member_for(self, target: str, shapes: Shapes) -> str:
-        held = self._programs_for(target)
-        for signature, member in held:
-            if signature == shapes:
-                return member
-        raise InvalidArgument(f"{self.path}: {difference(shapes, [signature for signature, _ in held])}")
+    def _entry_for(self, target: str, shapes: Shapes, cudnn: bool) -> Entry:
+        wanted = {name: tuple(shape) for name, shape in shapes.items()}
+        found = [entry for entry in self._programs_for(target) if entry.shapes == wanted]
+        if not found:
+            raise InvalidArgument(f"{self.path}: {difference(wanted, self.signatures(target))}")
+        return next((entry for entry in found if entry.uses_cudnn == cudnn), found[0])
 
     def _read(self, name: str) -> bytes:
         """A member's bytes, checked."""
@@ -316,31 +376,10 @@ class Artifact:
 
 
 def _no_bytes(name: str) -> bytes:
-    raise ArtifactError("MALFORMED", f"a target has no bytes, '{name}' least of all")
+    raise ArtifactError("MALFORMED", f"here are no bytes, '{name}' least of all")
 
 
-def _runs_on(compiled: int, present: int) -> bool:
-    return compiled == present or (compiled // 10 == present // 10 < 9 and compiled < present)
-
-
-def _check_places(program: Program) -> None:
-    """Every buffer that is used is there, has a size, and lies inside the arena. Raises ValueError or KeyError."""
-    for buffer in program.buffers.values():
-        if dtype_of(buffer.dtype).hasobject or min(buffer.shape, default=0) < 0:
-            raise ValueError(f"buffer '{buffer.name}' is {buffer}")
-    named = {*program.inputs, *program.outputs}
-    for name in named.union(*((*call.reads, *call.writes) for call in program.calls)):
-        buffer, place = program.buffers[name], program.locations[name]
-        if isinstance(place, Arena) and not 0 <= place.offset <= program.arena_bytes - buffer.nbytes:
-            raise ValueError(f"buffer '{name}' lies outside the arena")
-
-
-def _check_weights(program: Program, weights: Mapping[str, np.ndarray]) -> None:
-    """Every constant is there and as large as the buffers inside it say. Raises ValueError."""
-    used = {*program.outputs}.union(*(call.reads for call in program.calls))
-    for name in used:
-        place = program.locations[name]
-        if isinstance(place, Weight):
-            present = weights[place.key].nbytes if place.key in weights else -1
-            if not 0 <= place.offset <= present - program.buffers[name].nbytes:
-                raise ValueError(f"constant '{place.key}' is not there, or too small for buffer '{name}'")
+def _runs_on(target: Target, present: Target) -> bool:
+    if target.interpreted or target.shared_bytes > present.shared_bytes:
+        return False
+    return target.arch == present.arch or (target.arch // 10 == present.arch // 10 < 9 and target.arch < present.arch)

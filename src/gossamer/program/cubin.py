@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
+
+from gossamer.program.calls import Kernel
+from gossamer.program.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class Cubin:
 
     function: the symbol. shared_bytes: dynamic shared memory of a block. scratch_bytes, scratch_alignment: global
     memory that the kernel wants per program (its first hidden parameter). tensor_maps: one per TMA descriptor argument,
-    in order. triton: the version of the compiler.
+    in order. triton, ptxas: the versions of the compilers.
     """
 
     function: str
@@ -35,6 +39,7 @@ class Cubin:
     tensor_maps: tuple[TensorMapLayout, ...]
     triton: str
     code: bytes
+    ptxas: str = ""
 
     def header(self) -> dict[str, Any]:
         """Everything but the code, as JSON values."""
@@ -46,3 +51,7 @@ class Cubin:
     def from_header(header: dict[str, Any], code: bytes) -> Cubin:
         maps = tuple(TensorMapLayout(**layout | {"box": tuple(layout["box"])}) for layout in header["tensor_maps"])
         return Cubin(**header | {"tensor_maps": maps, "code": code})
+
+
+Compile: TypeAlias = Callable[[Iterable[Kernel], Target], Mapping[Kernel, Cubin]]
+"""Machine code for kernels: `build.compilation.compile_kernels`, or a lookup in a compiled file."""

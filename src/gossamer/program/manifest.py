@@ -10,6 +10,10 @@ Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 """A signature: the shape of every input, by name."""
 
 
+CUDNN = "cudnn"
+"""Among what a Program needs: it has CudnnCalls."""
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """An input or output as the model declares it: dtype by NumPy's name (`string`; ONNX's text for what is no tensor),
@@ -31,7 +35,7 @@ class Description:
     """What a compiled model says about itself.
 
     versions: of what made it, by name (`gossamer`, `triton`, `ptxas`, `cudnn`). metadata: the model's own, such as its
-    producer.
+    producer; its `version` is a whole number.
     """
 
     model: str
@@ -39,6 +43,52 @@ class Description:
     outputs: tuple[Slot, ...]
     versions: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A Program of the file. member: which holds it. needs: `Program.needs`."""
+
+    target: str
+    shapes: Shapes
+    needs: tuple[str, ...]
+    member: str
+
+    @property
+    def uses_cudnn(self) -> bool:
+        return CUDNN in self.needs
+
+    @property
+    def order(self) -> Any:
+        """Where it stands in the manifest. No two entries have the same."""
+        return self.target, list(self.shapes.items()), self.uses_cudnn
+
+    def as_json(self) -> dict[str, Any]:
+        shapes = {name: list(shape) for name, shape in self.shapes.items()}
+        return {"target": self.target, "shapes": shapes, "needs": list(self.needs), "member": self.member}
+
+    @staticmethod
+    def of(entry: Mapping[str, Any]) -> Entry:
+        """From its JSON. Raises ValueError, KeyError, TypeError or AttributeError where it is none."""
+        needs = tuple(entry["needs"])
+        if not all(isinstance(need, str) for need in needs) or needs != tuple(sorted(set(needs))):
+            raise ValueError(f"{entry['needs']} is no sorted list of needs")
+        return Entry(entry["target"], shapes_of(entry["shapes"]), needs, entry["member"])
+
+
+def problem_of(entries: Sequence[Entry]) -> str:
+    """What is wrong, if anything, with the Programs of one file: each target and signature has one native Program, and
+    at most one that uses cuDNN."""
+    found: dict[Any, list[bool]] = {}
+    for entry in entries:
+        found.setdefault((entry.target, frozenset(entry.shapes.items())), []).append(entry.uses_cudnn)
+    for (target, shapes), uses in found.items():
+        where = f"{target} and inputs {shapes_text(dict(sorted(shapes)))}"
+        if len(uses) > len(set(uses)):
+            return f"there are two Programs for {where}{' that use cuDNN' * (uses.count(True) > 1)}"
+        if False not in uses:
+            return f"the Program for {where} uses cuDNN, and there is none that runs without"
+    return ""
 
 
 def slot_entry(slot: Slot) -> dict[str, Any]:
@@ -54,6 +104,7 @@ def description_of(manifest: Mapping[str, Any]) -> Description:
     texts = (manifest["model"], *versions.values(), *metadata.values())
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("what it says about itself is no text")
+    int(metadata.get("version", "0"))  # raises ValueError
     return Description(manifest["model"], inputs, outputs, versions, metadata)
 
 

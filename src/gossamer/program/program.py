@@ -61,6 +61,21 @@ class Program:
         places = (self.locations[name] for name in used)
         return tuple(dict.fromkeys(place.key for place in places if isinstance(place, Weight)))
 
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What running it takes besides the base install, sorted: `cudnn`, `onnxruntime`, `triton` (the interpreter),
+        and `python:DOMAIN.OPERATOR` for each custom operator, whose function has to be registered."""
+        found = {"triton"} if self.target.interpreted else set()
+        for call in self.calls:
+            match call:
+                case CudnnCall() | Unavailable():
+                    found.add("cudnn")
+                case HostCall():
+                    found.add("onnxruntime")
+                case PythonCall():
+                    found.add(f"python:{call.domain}.{call.op_type}")
+        return tuple(sorted(found))
+
     def __str__(self) -> str:
         return "\n".join((self._header(), *(f"  {self.line(call)}" for call in self.calls), self._footer()))
 

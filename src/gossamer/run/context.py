@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -25,13 +25,15 @@ from gossamer.program import (
     dtype_of,
 )
 from gossamer.run import driver
-from gossamer.run.cudnn import CudnnStep, CudnnSteps
 from gossamer.run.device_tensor import DeviceTensor, Tensor
 from gossamer.run.host import HostRunner
-from gossamer.run.launching import LoadedKernel, PreparedLaunch
+from gossamer.run.launching import LoadedKernel, PreparedLaunch, PreparedStep
 from gossamer.run.python_calls import PythonStep
 
-Step: TypeAlias = PreparedLaunch | CudnnStep | Copy | Fill
+if TYPE_CHECKING:
+    from gossamer.run.cudnn import CudnnSteps
+
+Step: TypeAlias = PreparedStep | Copy | Fill
 """What a stream does without the host's help."""
 
 MOST_STAGED = 32 << 20
@@ -64,8 +66,10 @@ class Segment:
         return [*self.steps, *([self.end] if isinstance(self.end, PythonStep) else [])]
 
     def may_be_captured(self, runs: int) -> bool:
-        """cuDNN loads kernels and makes workspaces while it runs for the first time, which no capture allows."""
-        return bool(self.steps) and (runs > 1 or not any(isinstance(step, CudnnStep) for step in self.steps))
+        """Whether the run of this number may be: there is something to capture, and nothing that no capture allows."""
+        return bool(self.steps) and (
+            runs > 1 or all(step.captured_at_once for step in self.steps if isinstance(step, PreparedStep))
+        )
 
 
 @dataclass(slots=True)
@@ -130,7 +134,7 @@ class ExecutionContext:
             if segment.graph is not None:
                 driver.call("cuGraphExecDestroy", segment.graph, doing="dropping a CUDA graph")
             for step in segment.steps:
-                if isinstance(step, CudnnStep):
+                if isinstance(step, PreparedStep):
                     step.close()
 
     def prepare(self, program: Program) -> Prepared:
@@ -184,6 +188,8 @@ class ExecutionContext:
 
     def _cudnn_steps(self) -> CudnnSteps:
         if self.cudnn is None:
+            from gossamer.run.cudnn import CudnnSteps  # most Programs do without
+
             self.cudnn = CudnnSteps(self.shared.device.ordinal, self.shared.ledger)
         return self.cudnn
 
@@ -254,7 +260,7 @@ class ExecutionContext:
             self.enqueue_step(program, step, stream)
 
     def enqueue_step(self, program: Program, step: Step | PythonStep, stream: Any) -> None:
-        if isinstance(step, PreparedLaunch | CudnnStep | PythonStep):
+        if isinstance(step, PreparedStep | PythonStep):
             step.enqueue(stream)
             return
         target = self.address(program, step.out)

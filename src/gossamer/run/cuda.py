@@ -6,23 +6,20 @@ import statistics
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from gossamer import settings
 from gossamer.errors import InvalidArgument
 from gossamer.program import Buffer, Call, Copy, Fill, Host, Kernel, Program, Target, dtype_of
-from gossamer.program.cubin import Cubin
+from gossamer.program.cubin import Compile
 from gossamer.run import driver
 from gossamer.run.context import ExecutionContext, Prepared, Step
 from gossamer.run.device_tensor import DeviceTensor, Tensor, check_bound, owned_tensor
 from gossamer.run.host import HostRunner
 from gossamer.run.launching import LoadedKernel, load_kernel
 from gossamer.run.python_calls import PythonStep
-
-Compile: TypeAlias = Callable[[Iterable[Kernel], Target], Mapping[Kernel, Cubin]]
-"""Machine code for kernels: `build.compilation.compile_kernels`, or a lookup in a compiled file."""
 
 
 class CudaExecutor:

@@ -12,6 +12,7 @@ from gossamer.cudnn.handles import Handle
 from gossamer.cudnn.routines import PackingRoutine, Routine, open_routine
 from gossamer.program import CudnnCall
 from gossamer.run import driver
+from gossamer.run.launching import PreparedStep
 
 
 class CudnnSteps:
@@ -128,10 +129,14 @@ class Packed:
         self.filled = True
 
 
-class CudnnStep:
+class CudnnStep(PreparedStep):
     """One CudnnCall with its routine opened and its addresses looked up. owned: closes what is its own."""
 
+    captured_at_once = False  # cuDNN loads kernels and makes workspaces while it runs for the first time
+
     __slots__ = ("_owned", "_steps", "call", "packed", "pointers", "routine")
+
+    call: CudnnCall
 
     def __init__(
         self,

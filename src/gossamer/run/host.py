@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,11 @@ import numpy as np
 from gossamer.errors import Fail, RuntimeException
 from gossamer.options import CompileOptions
 from gossamer.program import HostCall
+
+
+def has_onnxruntime() -> bool:
+    """Whether onnxruntime is installed; it is not imported."""
+    return importlib.util.find_spec("onnxruntime") is not None
 
 
 class HostModel:

@@ -32,6 +32,7 @@ from gossamer.program import (
     CudnnCall,
     Fill,
     HostCall,
+    Kernel,
     Launch,
     Pointer,
     Program,
@@ -188,13 +189,23 @@ def _interpret(launch: Launch, memory: Memory) -> None:
     enter_interpreter_mode()
     module_name, _, function_name = launch.kernel.name.rpartition(".")
     kernel = getattr(importlib.import_module(f"gossamer.kernels.{module_name}"), function_name)
-    values = dict(launch.kernel.constants)
+    values = _constants(launch.kernel)
     for (parameter, type_name), argument in zip(launch.kernel.signature, launch.arguments, strict=True):
         values[parameter] = _value(argument, type_name, memory)
     written = Spans(memory.bytes_of(name) for name in launch.writes)
     touched = Spans(memory.bytes_of(name) for name in (*launch.reads, *launch.writes))
     with _interpreter, np.errstate(all="ignore"), _interpreting(touched, written):
         _executor(kernel, launch.grid)(**values)
+
+
+def _constants(kernel: Kernel) -> dict[str, Any]:
+    """As the interpreter wants them, of kernels for a GPU too: it multiplies the bits of bf16, not the numbers, and has
+    no PTX. With UPCAST kernels do without; those in fp64, which would lose digits, have neither.
+    """
+    values: dict[str, Any] = dict(kernel.constants)
+    if "UPCAST" in values and "fp64" not in str(kernel.signature):
+        values["UPCAST"] = True
+    return values
 
 
 def _value(argument: Argument, type_name: TypeName, memory: Memory) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from gossamer.program import Argument, Launch, Pointer, TensorMap
+from gossamer.program import Argument, Call, Launch, Pointer, TensorMap
 from gossamer.program.calls import TypeName
 from gossamer.program.cubin import Cubin, TensorMapLayout
 from gossamer.run import driver
@@ -57,10 +58,29 @@ def load_kernel(cubin: Cubin) -> LoadedKernel:
     return LoadedKernel(cubin, module, function)
 
 
-class PreparedLaunch:
-    """One launch with its parameters packed. `enqueue` puts it on a stream."""
+class PreparedStep(ABC):
+    """A call made ready for the addresses of one arena."""
+
+    __slots__ = ()
+
+    call: Call
+    captured_at_once: ClassVar[bool] = True
+    """Whether a CUDA graph may capture its first run."""
+
+    @abstractmethod
+    def enqueue(self, stream: Any) -> None:
+        """Puts it on a stream."""
+
+    def close(self) -> None:  # noqa: B027 - most steps hold nothing
+        """Releases what it holds."""
+
+
+class PreparedLaunch(PreparedStep):
+    """One launch with its parameters packed."""
 
     __slots__ = ("_keep", "_packed", "_shape", "call")
+
+    call: Launch
 
     def __init__(self, launch: Launch, kernel: LoadedKernel, address_of: AddressOf, scratch: int) -> None:
         self.call = launch

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gossamer import custom_ops
-from gossamer.cudnn import loader
-from gossamer.cudnn.loader import Library, State
 from gossamer.custom_ops import CustomNode, KernelContext
 from gossamer.errors import Fail
 from gossamer.program import AttributeValue, PythonCall, TensorValue, dtype_of
 from gossamer.run import driver
 from gossamer.run.device_tensor import DeviceTensor
+
+if TYPE_CHECKING:
+    from gossamer.cudnn.loader import Library
 
 _LEGACY_STREAM = 1
 """CU_STREAM_LEGACY, which 0 means too."""
@@ -158,7 +159,7 @@ class PythonStep:
             self._node,
             inputs,
             outputs,
-            library=partial(loader.effective, self.call.cudnn),
+            library=partial(_cudnn_of, self.call),
             lend_handle=partial(self._lend_handle, stream),
             stream=int(stream),
             device_id=self._device_id,
@@ -174,11 +175,17 @@ def run_on_host(call: PythonCall, array_of: Callable[[str], np.ndarray]) -> None
     inputs, outputs = (
         tuple(None if name is None else array_of(name) for name in names) for names in (call.inputs, call.outputs)
     )
-    absent = _NEEDS_A_GPU if call.cudnn else loader.DISABLED
-    custom_ops.run(KernelContext(_node_of(call), inputs, outputs, library=lambda: absent, lend_handle=_no_handle))
+    library = partial(_cudnn_of, call, simulated=True)
+    custom_ops.run(KernelContext(_node_of(call), inputs, outputs, library=library, lend_handle=_no_handle))
 
 
-_NEEDS_A_GPU = Library(State.MISSING, "cuDNN needs a GPU, and this session runs in the interpreter.")
+def _cudnn_of(call: PythonCall, *, simulated: bool = False) -> Library:
+    """What the call has of cuDNN. simulated: there is no GPU, and therefore none."""
+    from gossamer.cudnn import loader  # not for functions that never ask
+
+    if simulated and call.cudnn:
+        return loader.Library(loader.State.MISSING, "cuDNN needs a GPU, and this session runs in the interpreter.")
+    return loader.effective(call.cudnn)
 
 
 def _no_handle() -> int:

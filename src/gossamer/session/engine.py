@@ -1,7 +1,7 @@
-"""What a session needs from below: the engine that compiles and runs one model.
+"""What a session needs from below: the engine that runs one model.
 
-`gossamer.engines.create_engine` makes one. The session checks names, dtypes and dimensions before it calls the engine,
-so an engine sees only feeds that fit `inputs`.
+`gossamer.engines.create_engine` makes one that compiles, `gossamer.compiled_model` has the one for compiled models. The
+session checks names, dtypes and dimensions before it calls the engine, so an engine sees only feeds that fit `inputs`.
 """
 
 from __future__ import annotations

@@ -6,12 +6,14 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeGuard
 
 from gossamer import errors
 from gossamer.errors import InvalidArgument, NoModel
 from gossamer.options import CompileOptions, CudaOptions, ProviderOptions
 from gossamer.program import Program
+from gossamer.program.archive import BEGINNING_BYTES, begins_archive
+from gossamer.program.artifact import is_compiled
 from gossamer.run.device_tensor import DeviceTensor
 from gossamer.session import memory
 from gossamer.session import providers as provider_lists
@@ -25,7 +27,7 @@ from gossamer.session.providers import GivenProviders
 from gossamer.session.session_options import RunOptions, SessionOptions
 
 ModelSource: TypeAlias = str | bytes | Any
-"""A path, a serialised model, or an onnx.ModelProto."""
+"""A path of an ONNX file or of a compiled model, a serialised model, or an onnx.ModelProto."""
 
 _DEFAULT_RUN = RunOptions()
 
@@ -53,15 +55,16 @@ class InferenceSession:
         provider_options: Sequence[Mapping[str, object]] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Load and compile a model.
+        """Load and compile a model, or open a compiled one.
 
-        path_or_bytes: a path, a serialised model, or an onnx.ModelProto. providers: names or (name, options) pairs, the
+        path_or_bytes: a path (of an ONNX file, or of one that `gossamer compile` wrote), a serialised model, or an
+        onnx.ModelProto. providers: names or (name, options) pairs, the
         preferred first; None: all that there are. provider_options: options for each provider, where `providers` has
         only names.
 
         Errors: InvalidArgument for wrong options; DeviceNotFound if no listed provider can work here; NoSuchFile,
-        InvalidProtobuf, InvalidGraph for a broken model; UnsupportedModel naming every node that no listed provider
-        takes.
+        InvalidProtobuf, InvalidGraph for a broken model; ArtifactError for a compiled one that is damaged or for other
+        GPUs; UnsupportedModel naming every node that no listed provider takes.
         """
         _check_keywords(kwargs)
         self._model = _source(path_or_bytes)
@@ -75,7 +78,8 @@ class InferenceSession:
     def _open(self, providers: GivenProviders | None, provider_options: Sequence[Mapping[str, object]] | None) -> None:
         """Make an engine for the providers, and release the one before."""
         options = self._sess_options.compile_options()
-        chosen = provider_lists.with_config(provider_lists.resolve(providers, provider_options), options.config)
+        resolved = provider_lists.resolve(providers, provider_options, compiled=_is_compiled(self._model))
+        chosen = provider_lists.with_config(resolved, options.config)
         engine = create_engine(self._model, chosen, options)
         self.close()
         self._engine = engine
@@ -277,11 +281,28 @@ class InferenceSession:
 
 
 def create_engine(model: ModelSource, providers: Sequence[ProviderOptions], options: CompileOptions) -> Engine:
-    """The compiler's engine for a model; the compiler is imported when the first model is."""
-    from gossamer import engines
+    """The engine for a model. The compiler is imported when the first model is that needs one."""
+    engine: Engine
+    if _is_compiled(model):
+        from gossamer.compiled_model import CompiledEngine
 
-    engine: Engine = engines.create_engine(model, providers, options)
+        cuda = providers[0]
+        assert isinstance(cuda, CudaOptions), "resolve() lets no other be the first one"
+        engine = CompiledEngine(model, cuda, options, cpu_listed=len(providers) > 1)
+    else:
+        try:
+            from gossamer import engines
+        except ModuleNotFoundError as error:
+            if isinstance(model, str) and not os.path.exists(model):
+                raise errors.NoSuchFile(f"{model}: there is no such file") from None
+            error.add_note("ONNX files take the compiler: pip install 'gossamer[compile]'; compiled models run without")
+            raise
+        engine = engines.create_engine(model, providers, options)
     return engine
+
+
+def _is_compiled(model: ModelSource) -> TypeGuard[str]:
+    return isinstance(model, str) and is_compiled(model)
 
 
 def _source(given: Any) -> ModelSource:
@@ -289,6 +310,8 @@ def _source(given: Any) -> ModelSource:
     if isinstance(given, (str, os.PathLike)):
         return os.fsdecode(given)
     if isinstance(given, (bytes, bytearray, memoryview)):
+        if begins_archive(bytes(given[:BEGINNING_BYTES])):
+            raise InvalidArgument("a compiled model is given by its file's path: its weights are used where they lie")
         return bytes(given)
     if hasattr(given, "SerializeToString"):
         return given

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from dataclasses import replace
 from gossamer import settings
 from gossamer.errors import DeviceNotFound, InvalidArgument
 from gossamer.options import PROVIDERS, CpuOptions, CudaOptions, ProviderOptions, parse_provider
+from gossamer.run.host import has_onnxruntime
 
 CUDA = CudaOptions.provider
 CPU = CpuOptions.provider
@@ -31,6 +31,8 @@ _ELSEWHERE = {
 """onnxruntime's other providers: skipped with a warning, as onnxruntime does where it was built without them."""
 
 _INSTALL_CPU = "CPUExecutionProvider needs onnxruntime: pip install 'gossamer[cpu]'"
+
+_CPU_NEEDS_ONNX = f"to run on {CPU} alone, give the ONNX file that it was compiled from"
 
 _CALLER = 5
 """Frames from a warning to whoever creates a session: a function of this module, resolve, _open, the session's
@@ -60,11 +62,6 @@ def get_device() -> str:
     return "CPU" if missing_device(0) else "GPU"
 
 
-def has_onnxruntime() -> bool:
-    """Whether onnxruntime is installed; it is not imported."""
-    return importlib.util.find_spec("onnxruntime") is not None
-
-
 def missing_device(device_id: int) -> DeviceNotFound | None:
     """Why the GPU with this index cannot be used, or None if it can."""
     from gossamer.run import driver
@@ -77,18 +74,24 @@ def missing_device(device_id: int) -> DeviceNotFound | None:
 
 
 def resolve(
-    providers: GivenProviders | None, provider_options: Sequence[Mapping[str, object]] | None
+    providers: GivenProviders | None,
+    provider_options: Sequence[Mapping[str, object]] | None,
+    *,
+    compiled: bool = False,
 ) -> tuple[ProviderOptions, ...]:
     """The providers that a session runs on, in order, from what its caller gave; None or nothing means all.
 
     Without a driver or GPU, CUDAExecutionProvider is dropped with one warning if CPUExecutionProvider is listed too.
+    compiled: whether the model is a compiled one, which CPUExecutionProvider cannot run alone.
     Errors: InvalidArgument for wrong names, options or forms; DeviceNotFound if no provider is left.
     """
     listed = _parse(_pair(providers or get_all_providers(), provider_options if providers else None))
+    if compiled and not isinstance(listed[0], CudaOptions):
+        raise InvalidArgument(f"a compiled model runs on {CUDA}, which has to be the first provider; {_CPU_NEEDS_ONNX}")
     usable = []
     # A loop, not a comprehension, which is a frame of its own before Python 3.12: see _CALLER.
     for options in listed:
-        if not _dropped(options, listed):
+        if not _dropped(options, listed, compiled):
             usable.append(options)
     if all(isinstance(options, CpuOptions) for options in usable) and not has_onnxruntime():
         raise DeviceNotFound(CPU, ("the package onnxruntime: not installed",), _INSTALL_CPU)
@@ -104,13 +107,15 @@ def with_config(providers: tuple[ProviderOptions, ...], config: Mapping[str, str
     )
 
 
-def _dropped(options: ProviderOptions, listed: Sequence[ProviderOptions]) -> bool:
+def _dropped(options: ProviderOptions, listed: Sequence[ProviderOptions], compiled: bool) -> bool:
     """Whether the session has to do without this provider; DeviceNotFound if it cannot."""
     if not isinstance(options, CudaOptions) or options.device != "cuda":
         return False
     missing = missing_device(options.device_id)
     if missing is None:
         return False
+    if compiled:
+        raise replace(missing, remedy=f"a compiled model runs on a GPU; {_CPU_NEEDS_ONNX}")
     if not any(isinstance(other, CpuOptions) for other in listed):
         raise missing
     if not has_onnxruntime():

@@ -26,6 +26,7 @@ from gossamer.program import (
     Program,
     Target,
     TensorMap,
+    Unavailable,
     View,
     codec,
 )
@@ -99,7 +100,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.none()
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return st.one_of(*map(values_of, arguments))
+        return st.one_of(*(values_of(choice) for choice in arguments if choice is not Unavailable))
     if origin is tuple and arguments[1:] == (...,):
         return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
     if origin is tuple:
@@ -124,9 +125,17 @@ def test_nothing_is_lost(name: str, data: st.DataObject) -> None:
     assert_same(round_trip(value), value)
 
 
-@pytest.mark.parametrize("call", get_args(Call), ids=lambda call: call.__name__)
+@pytest.mark.parametrize("call", set(get_args(Call)) - {Unavailable}, ids=lambda call: call.__name__)
 def test_every_kind_of_call_has_its_code(call: type) -> None:
     assert KINDS[call.__name__] is call
+
+
+def test_a_node_that_waits_for_cudnn_has_none() -> None:
+    waiting = Unavailable("Conv", "cuDNN is not here.", ("x",), ("x",))
+    with pytest.raises(Fail, match=r"cannot hold a gossamer\.program\.calls\.Unavailable"):
+        encode(small_program(waiting), lambda data: "")
+    with pytest.raises(ArtifactError, match="no kind 'Unavailable'"):
+        decode_value({"kind": "Unavailable"}, lambda name: b"")
 
 
 @pytest.mark.parametrize("place", get_args(Location), ids=lambda place: place.__name__)
@@ -136,7 +145,8 @@ def test_every_kind_of_place_has_its_code(place: type) -> None:
 
 def test_every_dataclass_of_calls_has_its_code() -> None:
     made = {kind for kind in vars(call_kinds).values() if is_dataclass(kind) and isinstance(kind, type)}
-    assert made - set(KINDS.values()) == {call_kinds.Refusal}, "a refusal never is in a Program"
+    absent = {call_kinds.Refusal, Unavailable}
+    assert made - set(KINDS.values()) == absent, "the one never is in a Program, the other never in a file"
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

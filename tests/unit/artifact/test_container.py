@@ -16,10 +16,10 @@ import safetensors.numpy
 
 from compiled_files import ALL_DTYPES, DESCRIPTION, KERNEL, WEIGHTS, compiled, program, tensor, variant
 from gossamer.errors import ArtifactError, InvalidArgument, NoSuchFile
-from gossamer.program import Target
+from gossamer.program import Call, Origin, PythonCall, Target, TensorValue, Unavailable
 from gossamer.program.archive import write_archive
 from gossamer.program.artifact import WEIGHTS as WEIGHTS_MEMBER
-from gossamer.program.artifact import Artifact, Variant, open_artifact, write_artifact
+from gossamer.program.artifact import Artifact, Variant, is_compiled, open_artifact, write_artifact
 from gossamer.program.tensors import read_tensors, tensor_chunks
 
 
@@ -31,11 +31,14 @@ def artifact(tmp_path: Path) -> Artifact:
 def test_programs_and_machine_code_come_back(artifact: Artifact) -> None:
     for target in ("sm_80", "sm_90"):
         for rows in (2, 8):
-            got, want = artifact.variant(target, {"x": (rows, 4)}), variant(target, rows)
-            assert str(got.program) == str(want.program)
-            assert got.program.calls == want.program.calls
-            assert got.program.locations == want.program.locations
-            assert got.cubins == want.cubins
+            for cudnn in (False, True):
+                got = artifact.variant(target, {"x": (rows, 4)}, cudnn=cudnn)
+                want = variant(target, rows, cudnn=cudnn)
+                assert str(got.program) == str(want.program)
+                assert got.program.calls == want.program.calls
+                assert got.program.locations == want.program.locations
+                assert got.cubins == want.cubins
+                assert got.placement == want.placement
 
 
 def test_the_description_comes_back(artifact: Artifact) -> None:
@@ -64,7 +67,12 @@ def test_weights_outlive_the_artifact(tmp_path: Path) -> None:
 
 
 def test_same_input_same_bytes_in_any_order(tmp_path: Path) -> None:
-    variants = [variant(target, rows) for target in ("sm_90", "sm_80") for rows in (8, 2)]
+    variants = [
+        variant(target, rows, cudnn=cudnn)
+        for target in ("sm_90", "sm_80")
+        for cudnn in (True, False)
+        for rows in (8, 2)
+    ]
     write_artifact(tmp_path / "a", DESCRIPTION, variants, WEIGHTS)
     write_artifact(tmp_path / "b", DESCRIPTION, variants[::-1], dict(reversed(WEIGHTS.items())))
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
@@ -109,7 +117,7 @@ def test_equal_bytes_are_one_member(tmp_path: Path) -> None:
     folders = [name.partition("/")[0] for name in names]
     assert folders.count("cubins") == 2, "one per target, for two signatures each"
     assert folders.count("data") == 3, "a plan per target, one ONNX model"
-    assert folders.count("programs") == 4
+    assert folders.count("programs") == 8
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES)
@@ -167,58 +175,152 @@ def test_shapes_that_are_in_the_file_but_not_together(tmp_path: Path) -> None:
     def of_two(rows: int, columns: int) -> Variant:
         made = program(rows=rows)
         second = replace(made.buffers["x"], name="x2", shape=(columns,))
-        return Variant(
-            replace(
-                made,
-                inputs=("x", "x2"),
-                buffers={**made.buffers, "x2": second},
-                locations={**made.locations, "x2": made.locations["x"]},
-            ),
-            variant().cubins,
+        with_second = replace(
+            made,
+            inputs=("x", "x2"),
+            buffers={**made.buffers, "x2": second},
+            locations={**made.locations, "x2": made.locations["x"]},
         )
+        return replace(variant(), program=with_second)
 
     opened = open_artifact(compiled(tmp_path, (of_two(2, 1), of_two(8, 4))))
     with pytest.raises(InvalidArgument, match=r"x=2×4, x2=4 are no signature .* x=2×4, x2=1; x=8×4, x2=4"):
         opened.variant("sm_90", {"x": (2, 4), "x2": (4,)})
 
 
-@pytest.mark.parametrize(("arch", "name"), [(80, "sm_80"), (86, "sm_80"), (89, "sm_80"), (90, "sm_90")])
-def test_the_target_for_a_gpu(artifact: Artifact, arch: int, name: str) -> None:
-    assert artifact.target_for(arch, 1).name == name
+def held(folder: Path, *targets: Target) -> Artifact:
+    """A file for these targets."""
+    of_each = [replace(variant(), program=replace(program(), target=target)) for target in targets]
+    return open_artifact(compiled(folder, tuple(of_each)))
 
 
-@pytest.mark.parametrize("arch", [75, 100, 120])
-def test_no_target_for_a_gpu(artifact: Artifact, arch: int) -> None:
+ORIN = Target("sm_87", 87, 16, 167936)
+
+
+@pytest.mark.parametrize(
+    ("present", "name"), [("a100-40gb", "sm_80"), (ORIN, "sm_80"), ("sm_90", "sm_90"), ("gh200", "sm_90")]
+)
+def test_the_target_for_a_gpu(artifact: Artifact, present: str | Target, name: str) -> None:
+    assert artifact.target_for(Target.named(present) if isinstance(present, str) else present).name == name
+
+
+@pytest.mark.parametrize("present", ["sm_75", "sm_86", "sm_89", "sm_100", "sm_120"])
+def test_no_target_for_a_gpu(artifact: Artifact, present: str) -> None:
+    """Kernels for sm_80 may use shared memory that sm_86 and sm_89 do not have."""
     with pytest.raises(ArtifactError) as caught:
-        artifact.target_for(arch, 1)
+        artifact.target_for(Target.named(present))
     assert caught.value.reason == "TARGET_MISMATCH"
-    for part in ("compiled for sm_80, sm_90", f"this GPU is sm_{arch}", f"--target sm_80,sm_90,sm_{arch}"):
+    for part in ("compiled for sm_80, sm_90", f"this GPU is {present};", f"--target sm_80,sm_90,{present}"):
         assert part in str(caught.value)
 
 
+def test_machine_code_for_an_earlier_revision(tmp_path: Path) -> None:
+    opened = held(tmp_path, Target.named("sm_86"))
+    assert opened.target_for(Target.named("l4")).name == "sm_86"
+    with pytest.raises(ArtifactError, match=r"compiled for sm_86, and this GPU is sm_80;"):
+        opened.target_for(Target.named("sm_80"))
+
+
+def test_a_mismatch_names_what_is_held_and_how_to_get_the_rest(tmp_path: Path) -> None:
+    opened = held(tmp_path, *map(Target.named, ("h100-pcie", "h200")))
+    with pytest.raises(
+        ArtifactError, match=r"compiled for h100-pcie \(sm_90\), h200 \(sm_90\), and this GPU is sm_80; "
+    ):
+        opened.target_for(Target.named("a100-80gb"))
+    unknown = Target("sm_103", 103, 160, 232448)
+    with pytest.raises(ArtifactError, match=r"target dump -o this-gpu\.json, and then gossamer .*h200,this-gpu\.json"):
+        opened.target_for(unknown)
+
+
 def test_of_two_targets_for_a_gpu_the_one_of_its_size(tmp_path: Path) -> None:
-    small = replace(program(), target=replace(Target.named("sm_90"), name="h100_pcie", sm_count=114))
-    opened = open_artifact(compiled(tmp_path, (variant(), Variant(small, variant().cubins))))
-    assert opened.target_for(90, 114).name == "h100_pcie"
-    assert opened.target_for(90, 132).name == "sm_90"
+    opened = held(tmp_path, *map(Target.named, ("h100-pcie", "h200")))
+    assert opened.target_for(Target.named("h100-pcie")).name == "h100-pcie"
+    assert opened.target_for(Target.named("h100-sxm")).name == "h200"
+    assert opened.target_for(replace(Target.named("sm_90"), sm_count=120)).name == "h100-pcie"
 
 
 def test_the_interpreter_needs_no_machine_code(tmp_path: Path) -> None:
-    opened = open_artifact(compiled(tmp_path, (Variant(program("interpreter"), {}),)))
+    opened = open_artifact(compiled(tmp_path, (replace(variant("interpreter"), cubins={}),)))
     assert opened.variant("interpreter", {"x": (2, 4)}).cubins == {}
+    assert opened.needs("interpreter", {"x": (2, 4)}) == ("onnxruntime", "triton")
     with pytest.raises(ArtifactError, match="TARGET_MISMATCH"):
-        opened.target_for(90, 132)
+        opened.target_for(Target.named("sm_90"))
 
 
-def test_two_programs_for_one_signature_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="two Programs for sm_90 and inputs x=2×4"):
-        compiled(tmp_path, (variant(), variant()))
+@pytest.mark.parametrize(("cudnn", "text"), [(False, "x=2×4$"), (True, "x=2×4 that use cuDNN$")])
+def test_two_programs_of_a_kind_for_one_signature_are_refused(tmp_path: Path, cudnn: bool, text: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"two Programs for sm_90 and inputs {text}"):
+        compiled(tmp_path, (variant(), *[variant(cudnn=cudnn)] * 2))
+
+
+def test_a_program_that_uses_cudnn_is_never_alone(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="sm_90 and inputs x=8×4 uses cuDNN, and there is none that runs without"):
+        compiled(tmp_path, (variant(), variant(cudnn=True), variant(rows=8, cudnn=True)))
+
+
+def test_the_native_program_is_given_unless_the_other_is_asked_for_and_there(tmp_path: Path) -> None:
+    opened = open_artifact(compiled(tmp_path, (variant(), variant(cudnn=True), variant(rows=8))))
+    small, large = {"x": (2, 4)}, {"x": (8, 4)}
+    assert opened.signatures("sm_90") == (small, large)
+    assert [opened.variant("sm_90", small, cudnn=cudnn).uses_cudnn for cudnn in (False, True)] == [False, True]
+    assert not opened.variant("sm_90", small).uses_cudnn
+    assert not opened.variant("sm_90", large, cudnn=True).uses_cudnn
+
+
+def test_what_programs_need_is_known_without_reading_them(tmp_path: Path) -> None:
+    opened = open_artifact(compiled(tmp_path))
+    shapes = {"x": (2, 4)}
+    assert opened.needs("sm_90", shapes) == ("onnxruntime",)
+    assert opened.needs("sm_90", shapes, cudnn=True) == ("cudnn", "onnxruntime")
+    with pytest.raises(InvalidArgument, match="input 'x' has shape 9×4, and the file holds 2×4 and 8×4"):
+        opened.needs("sm_90", {"x": (9, 4)})
+
+
+def with_calls(*calls: Call) -> Variant:
+    made = program()
+    return replace(variant(), program=replace(made, calls=(*made.calls[:2], *calls)))
+
+
+def test_custom_operators_are_named_among_what_is_needed(tmp_path: Path) -> None:
+    """Their attributes, tensors and tuples among them, come back too."""
+    table = TensorValue("int64", (2,), bytes(range(16)))
+    attributes = (("alpha", 0.5), ("axes", (0, (1, "two"))), ("table", table))
+    call = PythonCall("my.domain", "Filter", attributes, ("b", None), ("y",), cudnn=True)
+    opened = open_artifact(compiled(tmp_path, (with_calls(call),)))
+    assert opened.needs("sm_90", {"x": (2, 4)}) == ("python:my.domain.Filter",)
+    assert opened.variant("sm_90", {"x": (2, 4)}).program.calls[-1] == call
+
+
+def test_a_node_that_waits_for_a_cudnn_is_refused(tmp_path: Path) -> None:
+    waiting = Unavailable("Conv", "cuDNN is not here.", ("b",), ("y",), origin=Origin("c1", "Conv"))
+    with pytest.raises(InvalidArgument, match="small has to run through a cuDNN that is not here: Conv 'c1'"):
+        compiled(tmp_path, (with_calls(waiting),))
+
+
+def test_where_nodes_run_reads_as_it_did_when_they_were_placed(tmp_path: Path) -> None:
+    placed = variant(cudnn=True).placement
+    got = open_artifact(compiled(tmp_path)).variant("sm_90", {"x": (2, 4)}, cudnn=True).placement
+    assert got.summary() == "CUDAExecutionProvider: 2 nodes, CPUExecutionProvider: 1 node (NonZero)"
+    assert str(got) == str(placed)
+    assert str(got).splitlines()[1:3] == ["CUDAExecutionProvider  Conv 'conv', through cuDNN", "    measured"]
+
+
+@pytest.mark.parametrize(
+    ("content", "is_one"),
+    [(b"PK\3\4" + bytes(26) + b"manifest.json", True), (b"PK\3\4" + bytes(40), False), (b"", False), (b"\x08", False)],
+)
+def test_a_compiled_model_is_known_by_its_beginning(tmp_path: Path, content: bytes, is_one: bool) -> None:
+    (tmp_path / "f.onnx").write_bytes(content)
+    assert is_compiled(tmp_path / "f.onnx") == is_one
+    assert is_compiled(compiled(tmp_path))
+    assert not is_compiled(tmp_path)
+    assert not is_compiled(tmp_path / "absent")
 
 
 def test_two_targets_of_one_name_are_refused(tmp_path: Path) -> None:
     other = replace(program(rows=8), target=replace(Target.named("sm_90"), sm_count=114))
     with pytest.raises(InvalidArgument, match="two targets 'sm_90' that differ"):
-        compiled(tmp_path, (variant(), Variant(other, variant().cubins)))
+        compiled(tmp_path, (variant(), replace(variant(), program=other)))
 
 
 def test_missing_weights_are_refused(tmp_path: Path) -> None:
@@ -228,7 +330,7 @@ def test_missing_weights_are_refused(tmp_path: Path) -> None:
 
 def test_missing_machine_code_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=f"machine code is missing for small on sm_90: {KERNEL.name}"):
-        write_artifact(tmp_path / "f", DESCRIPTION, [Variant(program(), {})], WEIGHTS)
+        write_artifact(tmp_path / "f", DESCRIPTION, [replace(variant(), cubins={})], WEIGHTS)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

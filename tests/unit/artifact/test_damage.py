@@ -87,7 +87,8 @@ def test_one_flipped_bit_in_each_member_is_named(path: Path) -> None:
 
 
 def test_damage_in_one_program_leaves_the_others_usable(path: Path) -> None:
-    names = {entry["target"]: entry["member"] for entry in json.loads(Archive(path).manifest)["programs"]}
+    entries = json.loads(Archive(path).manifest)["programs"]
+    names = {entry["target"]: entry["member"] for entry in entries if "cudnn" not in entry["needs"]}
     for changed in damaged(path, Archive(path).members[names["sm_80"]].begin, 1):
         opened = open_artifact(changed)
         opened.variant("sm_90", {"x": (2, 4)})
@@ -221,6 +222,62 @@ def test_a_manifest_that_is_none(path: Path, tmp_path: Path, content: bytes) -> 
 def test_a_program_that_is_none(path: Path, tmp_path: Path, content: bytes) -> None:
     name = json.loads(Archive(path).manifest)["programs"][0]["member"]
     assert name in refused(rewritten(path, tmp_path / "f", name, content), "MALFORMED")
+
+
+def with_entries(path: Path, to: Path, change: Callable[[list[dict[str, Any]]], Any]) -> Path:
+    """The file with other entries for its Programs in the manifest."""
+    manifest = json.loads(Archive(path).manifest)
+    change(manifest["programs"])
+    return rewritten(path, to, MANIFEST, json.dumps(manifest).encode())
+
+
+@pytest.mark.parametrize("needs", [["cudnn", "onnxruntime", "triton"], ["cudnn"], ["cudnn", "python:a.B"]], ids=str)
+def test_needs_that_are_not_the_programs(path: Path, tmp_path: Path, needs: list[str]) -> None:
+    changed = with_entries(path, tmp_path / "f", lambda entries: entries[1].update(needs=needs))
+    assert "needs cudnn, onnxruntime, and manifest.json says otherwise" in refused(changed, "MALFORMED")
+
+
+@pytest.mark.parametrize("needs", [["onnxruntime", "cudnn"], ["cudnn", "cudnn"], [1], [None], 0, None, "a", {"b": 1}])
+def test_needs_that_are_none(path: Path, tmp_path: Path, needs: Any) -> None:
+    changed = with_entries(path, tmp_path / "f", lambda entries: entries[1].update(needs=needs))
+    assert MANIFEST in refused(changed, "MALFORMED")
+
+
+def test_programs_that_are_there_twice_or_only_with_cudnn(path: Path, tmp_path: Path) -> None:
+    def twice(entries: list[dict[str, Any]]) -> None:
+        entries.append(entries[0])
+
+    def twice_with(entries: list[dict[str, Any]]) -> None:
+        entries.append(entries[1])
+
+    def alone(entries: list[dict[str, Any]]) -> None:
+        del entries[0]
+
+    assert "two Programs for sm_80 and inputs x=2×4" in refused(with_entries(path, tmp_path / "f", twice), "MALFORMED")
+    assert "x=2×4 that use cuDNN" in refused(with_entries(path, tmp_path / "f", twice_with), "MALFORMED")
+    assert "none that runs without" in refused(with_entries(path, tmp_path / "f", alone), "MALFORMED")
+
+
+def of_program(path: Path, to: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    """The file with another first Program."""
+    name = json.loads(Archive(path).manifest)["programs"][0]["member"]
+    document = json.loads(bytes(Archive(path).data_of(name)))
+    change(document)
+    return rewritten(path, to, name, json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    "placement", [0, None, [0], ["x"], [{"kind": "Arena", "offset": 0}], [{"kind": "PlacedRecord"}]]
+)
+def test_a_placement_that_is_none(path: Path, tmp_path: Path, placement: Any) -> None:
+    refused(of_program(path, tmp_path / "f", lambda document: document.update(placement=placement)), "MALFORMED")
+
+
+def test_an_argument_that_is_no_buffer(path: Path, tmp_path: Path) -> None:
+    def lead_astray(document: dict[str, Any]) -> None:
+        document["program"]["calls"][0]["arguments"][0]["buffer"] = "nowhere"
+
+    assert "nowhere" in refused(of_program(path, tmp_path / "f", lead_astray), "MALFORMED")
 
 
 def framed(header: str, data: bytes = bytes(64)) -> bytes:

@@ -12,7 +12,7 @@ import fake_cudnn
 from conftest import missing
 
 if importlib.util.find_spec("onnx_ir") is None:  # the base install, which cannot compile
-    collect_ignore = ["test_convolution_windows.py", "test_tuning.py"]
+    collect_ignore = ["test_convolution_windows.py", "test_preference.py", "test_tuning.py"]
 
 
 @pytest.fixture(scope="session")

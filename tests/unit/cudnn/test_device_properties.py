@@ -8,7 +8,8 @@ import pytest
 
 from gossamer.cudnn import loader
 from gossamer.cudnn.device_properties import KEYS, DeviceProperties
-from gossamer.errors import CudnnError, InvalidArgument, NotFound
+from gossamer.errors import CudnnError, InvalidArgument
+from gossamer.program.shipped_devices import shipped_device, shipped_devices
 
 DEVICES = {
     "t4": ("sm_75", 40),
@@ -31,8 +32,8 @@ DEVICES = {
 @pytest.mark.parametrize("name", DEVICES)
 def test_shipped(name: str) -> None:
     """R10.1: every key that a cuDNN asks for, where the figures are from, and a round trip that changes nothing."""
-    shipped = DeviceProperties.shipped(name)
-    properties = shipped.properties
+    shipped = shipped_device(name)
+    properties = DeviceProperties.named(name)
     assert (properties.architecture, properties.multiprocessors) == DEVICES[name]
     assert shipped.architecture == properties.architecture
     assert properties.values.keys() == KEYS
@@ -45,14 +46,14 @@ def test_shipped(name: str) -> None:
 def test_names() -> None:
     assert set(DeviceProperties.names()) == set(DEVICES)
     assert DeviceProperties.named("H100_SXM") == DeviceProperties.named("h100-sxm")
-    with pytest.raises(NotFound, match=r"no device 'h300'; shipped are .*h200.*, and sm_75, .*sm_120"):
+    with pytest.raises(InvalidArgument, match=r"no device 'h300'; there are sm_75, .*sm_120, and t4, .*h200"):
         DeviceProperties.named("h300")
 
 
 @pytest.mark.parametrize("architecture", sorted({architecture for architecture, _ in DEVICES.values()}))
 def test_one_device_stands_for_each_architecture(architecture: str) -> None:
-    standing = [name for name in DEVICES if DeviceProperties.shipped(name).represents_architecture]
-    assert [DeviceProperties.shipped(name).architecture for name in standing].count(architecture) == 1
+    standing = [device.architecture for device in shipped_devices() if device.represents_architecture]
+    assert standing.count(architecture) == 1
     assert DeviceProperties.named(architecture).architecture == architecture
 
 

@@ -372,3 +372,14 @@ def test_without_cudnn() -> None:
     """R1.8: the reason is in the error."""
     with loader.force_absent(), pytest.raises(CudnnError, match="cuDNN was not found at runtime"):
         Graph(properties=H200).deserialize(BLOB)
+
+
+def test_nothing_is_built_without_cudnn() -> None:
+    """R5: building is guarded, not only executing; with a handle, too, which can be nothing but stale."""
+    for how in ({"properties": H200}, {"handle": 0xBEE0}):
+        graph = Graph(**how)  # type: ignore[arg-type]
+        graph.output(graph.relu(graph.tensor("x", (1, 4, 4, 4), "float16")), name="y")
+        with loader.force_absent(), pytest.raises(CudnnError, match="cuDNN was not found at runtime"):
+            graph.build()
+    with loader.force_absent(), pytest.raises(CudnnError, match="cuDNN was not found at runtime"):
+        Handle()

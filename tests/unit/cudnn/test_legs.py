@@ -1,4 +1,4 @@
-"""The two environments that the suite runs in, without cuDNN and with it, are what they are said to be. (R9.1, R9.3)
+"""The environments that the suite runs in, without cuDNN and with it, are what they are said to be. (R9.1, R9.3)
 
 `make test` says CUDNN_LEG=absent, `make test-cudnn` CUDNN_LEG=installed; who says nothing has the tests that fit the
 environment. Nothing is forced or faked here: processes of this very interpreter find what is there.
@@ -19,10 +19,12 @@ from typing import Any
 import pytest
 
 from conftest import no_triton
+from cudnn_legs import LEG as SAID
 from cudnn_wheels import installed_cudnn
 
-SOURCE = Path(__file__).parents[3] / "src"
-LEG = os.environ.get("CUDNN_LEG") or ("installed" if installed_cudnn() else "absent")
+TESTS = Path(__file__).parents[2]
+SOURCE = TESTS.parent / "src"
+LEG = SAID or ("installed" if installed_cudnn() else "absent")
 
 absent = pytest.mark.skipif(LEG != "absent", reason="this environment has cuDNN")
 installed = pytest.mark.skipif(LEG != "installed", reason="this environment has no cuDNN")
@@ -76,7 +78,7 @@ def compiling() -> None:
 
 def test_the_environment_is_what_it_is_said_to_be() -> None:
     """R9.1, R9.3: by what is installed, and by what the loader finds."""
-    assert (installed_cudnn() is not None) == (LEG == "installed")
+    assert (installed_cudnn() is not None) == (LEG != "absent")
     state, path, version = process("""
         library = loader.load()
         print(json.dumps([library.state, library.path, library.version_text]))
@@ -144,17 +146,19 @@ def test_without_insisting_native_kernels_do_it() -> None:
 
 @installed
 @pytest.mark.usefixtures("compiling")
-def test_disabled_opens_nothing_although_it_is_installed() -> None:
+@pytest.mark.parametrize(("option", "setting"), [({"enable_cudnn": 0}, "1"), ({}, "0")], ids=["option", "setting"])
+def test_disabled_opens_nothing_although_it_is_installed(option: dict[str, int], setting: str) -> None:
     """R3.3, R9.3: also where a node insists on cuDNN, whose answer is the text for that."""
-    opened, text, state = process("""
-        made = session("y = LRN <size = 3> (x)", device="null", cudnn_only=["LRN"], enable_cudnn=0)
+    code = """
+        made = session("y = LRN <size = 3> (x)", device="null", cudnn_only=["LRN"], **OPTION)
         try:
             made.run(None, {"x": X})
         except gossamer.CudnnUnavailable as error:
             text = str(error)
         before = [path for path in opened if "libcudnn" in path] + mapped()
         print(json.dumps([before, text, loader.load().state]))
-    """)
+    """
+    opened, text, state = process(code.replace("OPTION", str(option)), GOSSAMER_ENABLE_CUDNN=setting)
     assert opened == []
     assert "but cuDNN was disabled by the CUDA provider option 'enable_cudnn'." in text
     assert state == "available", "it would have been found"
@@ -175,3 +179,26 @@ def test_enabled_uses_it() -> None:
     """)
     assert before == []
     assert any(path.endswith("libcudnn.so.9") for path in after)
+
+
+@installed
+def test_an_interpreter_without_cudnn_has_the_same_packages() -> None:
+    """R1.2, R9.1: what runs the first leg on machines whose environment has cuDNN; a child of it is no different."""
+    code = """
+        import subprocess, sys
+        import numpy
+        from cudnn_wheels import installed_cudnn
+        from gossamer.cudnn import loader
+        print(loader.load().state, installed_cudnn(), flush=True)
+        if sys.argv[1:]:
+            sys.exit(3 + subprocess.run([sys.executable, "-c", sys.argv[1]]).returncode)
+    """
+    code = textwrap.dedent(code)
+    done = subprocess.run(
+        [sys.executable, TESTS / "without_cudnn.py", "-c", code, code],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(SOURCE), str(TESTS)))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, "missing None\n" * 2), done.stderr

@@ -59,6 +59,18 @@ def test_wheel(python: Python, fakes: fake_cudnn.Library) -> None:
     assert {name for name, _ in python.openings()} == {"umbrella"}
 
 
+def test_symbols_stay_local(python: Python, fakes: fake_cudnn.Library) -> None:
+    """R1.3: nobody who looks up a name without a handle is given cuDNN's."""
+    fakes.installed(python)
+    code = """
+        import ctypes, json
+        from gossamer.cudnn import loader
+        library, everybody = loader.load(), ctypes.CDLL(None)
+        print(json.dumps([hasattr(library.opened, "cudnnGetVersion"), hasattr(everybody, "cudnnGetVersion")]))
+    """
+    assert python.run(code) == [True, False]
+
+
 def test_jit_wheel_has_fewer_functions(python: Python, fakes: fake_cudnn.Library) -> None:
     """R1.4: a feature whose part is not installed is refused, not the library."""
     fakes.installed(python, Fake(parts=JIT_PARTS), "cudnn_jit")

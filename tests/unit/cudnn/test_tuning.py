@@ -12,7 +12,7 @@ import pytest
 
 import harness
 from gossamer import InferenceSession, engines, settings
-from gossamer.build import trial
+from gossamer.build.programs import trial
 from gossamer.cudnn import DeviceProperties, loader
 from gossamer.cudnn.loader import Library, State
 from gossamer.cudnn.plan_cache import Planned, Task
@@ -201,7 +201,7 @@ def test_ways_that_do_not_run() -> None:
 
 
 def test_without_a_device_heuristics_choose() -> None:
-    graph = model()
+    graph = model(size=24)
     scope = Scope(Constants(), dict(graph.opset_imports))
     placement = place(graph, [CUDA], SM_90, scope, policy=Policy(True, search="EXHAUSTIVE"))
     assert isinstance(placement.nodes[0].calls[0], CudnnCall)
@@ -256,7 +256,8 @@ class FakeGpu:
 def test_sessions_measure_on_their_executor(monkeypatch: pytest.MonkeyPatch) -> None:
     """`cudnn_conv_algo_search` reaches the device, and each measurement is one of many runs."""
     gpu = FakeGpu()
-    monkeypatch.setattr(engines, "_device", lambda _: (SM_90, lambda *_: gpu))
+    monkeypatch.setattr(engines, "target_of", lambda _: SM_90)
+    monkeypatch.setattr(engines, "executor_for", lambda *_: gpu)
     x, w = np.zeros((1, 8, 8, 8), np.float16), np.zeros((8, 8, 3, 3), np.float16)
     model = harness.node_model("Conv", [x, w], constants=(1,)).SerializeToString()
     for search, measured in (("HEURISTIC", 0), ("EXHAUSTIVE", 3)):

@@ -1,4 +1,4 @@
-"""Pooling and interpolation."""
+"""Pooling, which cuDNN calls resampling."""
 
 from __future__ import annotations
 

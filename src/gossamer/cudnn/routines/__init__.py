@@ -10,7 +10,7 @@ the name that descriptions, profiles and printed Programs use.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, runtime_checkable
@@ -18,10 +18,13 @@ from typing import Any, Protocol, runtime_checkable
 from gossamer.cudnn.handles import Handle
 from gossamer.errors import NotFound
 
-__all__ = ["ROUTINES", "PackingRoutine", "Piece", "Routine", "open_routine"]
+__all__ = ["GRAPH", "ROUTINES", "PackingRoutine", "Piece", "Routine", "open_routine", "routine_type"]
+
+GRAPH = "graph"
+"""The one routine that runs plans; the others are of cuDNN's direct API (`direct.DirectRoutine`)."""
 
 ROUTINES: dict[str, str] = {
-    "graph": "graph:GraphRoutine",
+    GRAPH: "graph:GraphRoutine",
     "batch_normalization": "batch_normalization:BatchNormalization",
     "lrn": "lrn:LocalResponseNormalization",
     "pooling": "pooling:Pooling",
@@ -67,9 +70,15 @@ class PackingRoutine(Routine, Protocol):
 
 def open_routine(routine: str, description: str, handle: Handle, plan: bytes = b"") -> Routine:
     """The routine of that name. NotFound for an unknown one; CudnnError, PlanError where cuDNN refuses it."""
+    settings: Any = json.loads(description)
+    opened: Routine = routine_type(routine)(settings, handle, plan)
+    return opened
+
+
+def routine_type(routine: str) -> type[Any]:
+    """The class of a routine. NotFound for an unknown one."""
     if routine not in ROUTINES:
         raise NotFound(f"cuDNN routine {routine!r}; there are {', '.join(ROUTINES)}")
     module, _, name = ROUTINES[routine].partition(":")
-    opened: Callable[..., Routine] = getattr(import_module(f"gossamer.cudnn.routines.{module}"), name)
-    settings: Any = json.loads(description)
-    return opened(settings, handle, plan)
+    kind: type[Any] = getattr(import_module(f"gossamer.cudnn.routines.{module}"), name)
+    return kind

@@ -29,6 +29,11 @@ class BatchNormalization(DirectRoutine):
     """
 
     doing = "normalising a batch"
+    functions = (
+        "cudnnDeriveBNTensorDescriptor",
+        "cudnnBatchNormalizationForwardInference",
+        "cudnnBatchNormalizationForwardTraining",
+    )
 
     def open(self, settings: Mapping[str, Any], handle: Handle | None) -> None:
         self._x, self._parameters = self.tensor(settings["x"]), self.create("Tensor")

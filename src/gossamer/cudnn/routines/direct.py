@@ -9,11 +9,12 @@ import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, ClassVar
 
 from gossamer.cudnn import calls
 from gossamer.cudnn.bindings import HostScalar
 from gossamer.cudnn.handles import Handle
+from gossamer.cudnn.loader import Library
 from gossamer.cudnn.tensors import DATA_TYPES, data_type
 from gossamer.errors import InvalidArgument
 
@@ -21,9 +22,11 @@ __all__ = ["DirectRoutine", "factor", "ints"]
 
 
 class DirectRoutine(ABC):
-    """A routine whose descriptors are made by `open`. workspace_bytes: what `execute` may overwrite."""
+    """A routine whose descriptors are made by `open`. workspace_bytes: what `execute` may overwrite. functions: those
+    without which it cannot run."""
 
     workspace_bytes = 0
+    functions: ClassVar[tuple[str, ...]] = ()
     doing = ""
     """For error texts: what goes on, in words that follow "while"."""
 
@@ -32,6 +35,17 @@ class DirectRoutine(ABC):
             self._descriptors = descriptors
             self.open(settings, handle)
             self._descriptors = descriptors.pop_all()
+
+    @classmethod
+    def objection(cls, library: Library, dtype: str) -> str:
+        """Why a cuDNN does not have this for tensors of `dtype`, if it has not."""
+        lacking = next((function for function in cls.functions if not library.has(function)), None)
+        return f"cuDNN {library.version_text} has no {lacking}" if lacking else ""
+
+    @classmethod
+    def dtype_of(cls, settings: Mapping[str, Any]) -> str:
+        """What `objection` is to be asked about."""
+        return str(settings["x"]["dtype"])
 
     @abstractmethod
     def open(self, settings: Mapping[str, Any], handle: Handle | None) -> None:

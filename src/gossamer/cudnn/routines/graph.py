@@ -1,24 +1,21 @@
-"""The routine `graph`: an execution plan, restored from its bytes, or made from its graph where they are refused."""
+"""The routine `graph`: an execution plan, restored from its bytes, or made from its graph where there are none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from gossamer.cudnn.device_properties import DeviceProperties
 from gossamer.cudnn.graph import Graph
 from gossamer.cudnn.handles import Handle
 from gossamer.cudnn.plan_cache import Task
 from gossamer.cudnn.plans import Binding, Plan
 from gossamer.cudnn.tensors import Tensor
-from gossamer.diagnostics import logger
-from gossamer.errors import PlanError
-
-REPLACEABLE = ("VERSION_MISMATCH", "ARCH_MISMATCH", "DRIVER_MISMATCH")
-"""Why bytes may be refused that were good where they were made."""
 
 
 class GraphRoutine:
-    """description: of a `plan_cache.Task`. Roles are the names of the graph's tensors.
+    """description: of a `plan_cache.Task`. plan: one that fits (`gossamer.cudnn.fitting`). Roles are the names of the
+    graph's tensors.
 
     Addresses are bound at the first execution and again only where they change.
     """
@@ -44,11 +41,8 @@ class GraphRoutine:
 
 
 def _opened(task: Task, handle: Handle, plan: bytes) -> Plan:
-    if plan:
-        try:
-            return Graph(handle=handle).deserialize(plan)
-        except PlanError as error:
-            if error.reason not in REPLACEABLE:
-                raise
-            logger.warning("a cuDNN plan is made anew: %s", error)
-    return next(task.plans(handle=handle))
+    """For the properties of the handle's device, not for the handle: given one, cuDNN up to 9.19 takes a plan for no
+    other driver than its own, older ones included."""
+    if not plan:
+        return next(task.plans(handle=handle))
+    return Graph(properties=DeviceProperties.from_handle(handle), handle=handle).deserialize(plan)

@@ -27,6 +27,7 @@ class LocalResponseNormalization(DirectRoutine):
     """
 
     doing = "normalising across channels"
+    functions = ("cudnnLRNCrossChannelForward",)
 
     def open(self, settings: Mapping[str, Any], handle: Handle | None) -> None:
         self._x = self.tensor(settings["x"])

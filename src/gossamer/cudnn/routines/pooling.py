@@ -27,6 +27,7 @@ class Pooling(DirectRoutine):
     """
 
     doing = "pooling"
+    functions = ("cudnnPoolingForward",)
 
     def open(self, settings: Mapping[str, Any], handle: Handle | None) -> None:
         self._x, self._y = self.tensor(settings["x"]), self.tensor(settings["y"])

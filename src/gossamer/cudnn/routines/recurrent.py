@@ -25,6 +25,7 @@ from gossamer.cudnn.enums import (
     cudnnRNNMode,
 )
 from gossamer.cudnn.handles import Handle
+from gossamer.cudnn.loader import Library
 from gossamer.cudnn.routines import Piece
 from gossamer.cudnn.routines.direct import DirectRoutine, ints
 from gossamer.cudnn.tensors import DATA_TYPES, ITEM_BITS
@@ -46,6 +47,9 @@ GATES = {
     "gru": ("reset", "update", "new"),
 }
 """Of each cell, in cuDNN's order (linLayerID)."""
+
+BFLOAT16_SINCE = 91900
+"""Has recurrent layers of bfloat16, as cudnnGetVersion counts; 9.8 has none."""
 
 PADDED_IO = 1
 """CUDNN_RNN_PADDED_IO_ENABLED: sequences of a batch lie at equal distances, whatever their lengths."""
@@ -77,6 +81,17 @@ class Recurrent(DirectRoutine):
     """
 
     doing = "running a recurrent layer"
+    functions = ("cudnnSetRNNDescriptor_v8", "cudnnGetRNNWeightParams", "cudnnRNNForward")
+
+    @classmethod
+    def objection(cls, library: Library, dtype: str) -> str:
+        if dtype == "bfloat16" and library.version < BFLOAT16_SINCE:
+            return f"cuDNN {library.version_text} has no recurrent layers of bfloat16"
+        return super().objection(library, dtype)
+
+    @classmethod
+    def dtype_of(cls, settings: Mapping[str, Any]) -> str:
+        return str(settings["dtype"])
 
     def open(self, settings: Mapping[str, Any], handle: Handle | None) -> None:
         self.describe(settings)

@@ -17,6 +17,7 @@ from gossamer import settings
 from gossamer.errors import Fail
 from gossamer.model.checks import problem_in
 from gossamer.model.edit import static_shape
+from gossamer.model.operand_shapes import check_operands
 from gossamer.model.passes.affine_into_conv import affine_into_conv
 from gossamer.model.passes.fold_constants import fold_constants
 from gossamer.model.passes.inline_functions import inline_functions
@@ -90,6 +91,7 @@ def specialise(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]]) -> 
     """A copy of a prepared model for inputs of these static shapes, without computations of shapes; weights are shared.
 
     input_shapes: for every input by name. Values whose shapes depend on data keep dimensions that are not static.
+    Raises InvalidGraph where shapes contradict one another.
     """
     model = model.clone()
     run_passes(model, (partial(infer_shapes, input_shapes=input_shapes),))
@@ -97,6 +99,7 @@ def specialise(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]]) -> 
         if not _fold(model) or _is_static(model):
             break
         run_passes(model, (infer_shapes,))
+    check_operands(model)
     run_passes(model, (remove_no_ops, affine_into_conv, remove_unused))
     return model
 

@@ -7,7 +7,7 @@ reason why cuDNN does not take the node, which then runs natively.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import chain
 from typing import TypeAlias
@@ -17,9 +17,10 @@ from gossamer.cudnn import loader
 from gossamer.cudnn.loader import Library
 from gossamer.errors import Fail
 from gossamer.model.node import CHANNELS_LAST, FUSED, Node
+from gossamer.options import CudaOptions
 from gossamer.program import Call, Refusal, Target, Unavailable
 from gossamer.providers.cudnn.preference import prefers_cudnn
-from gossamer.providers.cudnn.tuning import NATIVE, Chosen, Tuner, Way, fastest
+from gossamer.providers.cudnn.tuning import NATIVE, Chosen, Table, Tuner, Way, fastest, recall
 
 FAMILIES: tuple[str, ...] = ("attention", "convolution", "lrn", "normalization", "pooling", "recurrent")
 """The modules of this package that register lowerings."""
@@ -37,6 +38,12 @@ _BASES = {
 }
 """What passes made of an operator, and onnxruntime's variants that go by another's name."""
 
+_SDPA_CUDNN = 8
+"""cuDNN's bit of onnxruntime's `sdpa_kernel`."""
+
+MEASURED = frozenset({"Conv", "ConvTranspose", "FusedConv", "NhwcConv"})
+"""Operators, as `operator_of` names them, whose lowerings give several ways where they are to be measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -44,14 +51,22 @@ class Policy:
 
     enabled: whether it may be used, and looked for. only: the operators that must run through it. attention: whether it
     may do attention, too. search: how plans of convolutions are chosen. tuner: the device on which they are measured,
-    if that is asked for and there is one.
+    or what was measured on one, if that is asked for and there. everywhere: whether it does all that it takes,
+    preferred or not.
     """
 
     enabled: bool = False
     only: tuple[str, ...] = ()
     attention: bool = False
     search: str = "HEURISTIC"
-    tuner: Tuner | None = None
+    tuner: Tuner | Table | None = None
+    everywhere: bool = False
+
+    @classmethod
+    def of(cls, cuda: CudaOptions, tuner: Tuner | Table | None = None) -> Policy:
+        """What the CUDA provider's options say."""
+        attention = bool(cuda.sdpa_kernel & _SDPA_CUDNN)
+        return cls(cuda.enable_cudnn, cuda.cudnn_only, attention, cuda.cudnn_conv_algo_search, tuner)
 
     @property
     def exhaustive(self) -> bool:
@@ -108,24 +123,33 @@ def lower(node: Node, target: Target, policy: Policy) -> tuple[Call, ...] | Refu
     lowering = _lowering_of(node, target)
     if op in policy.only:
         return _lower_or_raise(node, target, op, lowering, policy)
-    wanted = policy.enabled and prefers_cudnn(op, target, attention=policy.attention)
+    everywhere = policy.everywhere or (policy.exhaustive and op in MEASURED)
+    wanted = policy.enabled and (everywhere or prefers_cudnn(op, node, target, attention=policy.attention))
     if not wanted or isinstance(lowering, Refusal):
         return None
     library = loader.load()  # the first need: only now is cuDNN looked for
     if not library.available:
         return None
-    return _settled(node, target, policy, lowering(node, target, library, policy), native=True)
+    return _settled(node, target, library, lowering, policy, native=True)
 
 
 def _settled(
-    node: Node, target: Target, policy: Policy, lowered: Lowered | Iterator[Way], *, native: bool
+    node: Node, target: Target, library: Library, lowering: Choosing, policy: Policy, *, native: bool
 ) -> tuple[Call, ...] | Refusal | Chosen:
     """An answer as it is, or of several ways the fastest. native: whether the native kernels are one more."""
+    entry, heuristic = None, replace(policy, tuner=None)
+    if isinstance(policy.tuner, Table):
+        entry = policy.tuner.entry_of(node, target, native=native)
+        policy = heuristic if entry is None else policy
+    lowered = lowering(node, target, library, policy)
     if isinstance(lowered, tuple | Refusal):
         return lowered
-    assert policy.tuner is not None
     ways = chain(_native(node, target) if native else (), lowered)
-    return fastest(node, target, ways, policy.tuner, native=native)
+    if isinstance(policy.tuner, Tuner):
+        return fastest(node, target, ways, policy.tuner, native=native)
+    assert entry is not None
+    known = recall(entry, ways)  # cuDNN may propose other plans where there is no device
+    return known or _settled(node, target, library, lowering, heuristic, native=native)
 
 
 def _native(node: Node, target: Target) -> Iterator[Way]:
@@ -142,8 +166,11 @@ def _lower_or_raise(
     library = loader.effective(policy.enabled)
     if not library.available:
         return _raising(node, op, library.reason, tuple(map(str, library.tried)))
-    lowered = lowering if isinstance(lowering, Refusal) else lowering(node, target, library, policy)
-    answer = _settled(node, target, policy, lowered, native=False)
+    answer: tuple[Call, ...] | Refusal | Chosen
+    if isinstance(lowering, Refusal):
+        answer = lowering
+    else:
+        answer = _settled(node, target, library, lowering, policy, native=False)
     if isinstance(answer, Refusal):
         return _raising(node, op, f"cuDNN does not take this node: {answer.reason}.")
     return answer

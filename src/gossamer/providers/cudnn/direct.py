@@ -9,6 +9,7 @@ from math import prod
 from typing import Any
 
 from gossamer.cudnn.loader import Library
+from gossamer.cudnn.routines.direct import DirectRoutine
 from gossamer.program import Buffer, CudnnCall, Pointer, Refusal
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -44,11 +45,10 @@ class Images:
         return prod(self.extents)
 
 
-def refusal_of(library: Library, functions: tuple[str, ...], dtype: str, *images: Images) -> Refusal | None:
-    """Why none of these tensors, of floats of `dtype`, can be given to these functions, where that is so."""
-    lacking = next((function for function in functions if not library.has(function)), None)
-    if lacking:
-        return Refusal(f"cuDNN {library.version_text} has no {lacking}")
+def refusal_of(library: Library, routine: type[DirectRoutine], dtype: str, *images: Images) -> Refusal | None:
+    """Why none of these tensors, of floats of `dtype`, can be given to this routine, where that is so."""
+    if objection := routine.objection(library, dtype):
+        return Refusal(objection)
     if dtype not in FLOATS:
         return Refusal(f"cuDNN does not do this with {dtype}")
     if any(len(image.dims) > 5 for image in images):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from gossamer.cudnn.loader import Library
-from gossamer.cudnn.routines.lrn import LEAST_BETA, LEAST_K, SIZES
+from gossamer.cudnn.routines.lrn import LEAST_BETA, LEAST_K, SIZES, LocalResponseNormalization
 from gossamer.model.node import CHANNELS_LAST, Node
 from gossamer.program import Refusal, Target
 from gossamer.providers.cudnn import Lowered, lowers
 from gossamer.providers.cudnn.direct import Images, direct_call, refusal_of
-
-NEEDED = ("cudnnLRNCrossChannelForward",)
 
 
 @lowers("LRN")
@@ -25,7 +23,7 @@ def lower_lrn(node: Node, target: Target, library: Library) -> Lowered:
         return Refusal("cuDNN's LRN has no bfloat16")
     x = Images.of(node.x, channels_last=node.channels_last)
     settings = {"x": x, "size": size, "alpha": node.attribute("alpha", DEFAULT_ALPHA), "beta": beta, "k": k}
-    refusal = refusal_of(library, NEEDED, node.x.dtype, x)
+    refusal = refusal_of(library, LocalResponseNormalization, node.x.dtype, x)
     return refusal or ((direct_call("lrn", settings, {"x": node.x}, {"y": node.y}),) if node.x.size else ())
 
 

@@ -8,15 +8,13 @@ from math import prod
 import numpy as np
 
 from gossamer.cudnn.loader import Library
-from gossamer.cudnn.routines.batch_normalization import parameter_type
+from gossamer.cudnn.routines.batch_normalization import BatchNormalization, parameter_type
 from gossamer.kernels.copies import Strided, copy_strided
 from gossamer.model.node import CHANNELS_LAST, Node
 from gossamer.program import Buffer, Call, Refusal, Target, dtype_of
 from gossamer.providers.cudnn import Lowered, lowers
 from gossamer.providers.cudnn.direct import Images, direct_call, refusal_of
 
-INFERENCE = ("cudnnDeriveBNTensorDescriptor", "cudnnBatchNormalizationForwardInference")
-TRAINING = ("cudnnDeriveBNTensorDescriptor", "cudnnBatchNormalizationForwardTraining")
 MOST_IMAGES = 65535
 """Of one batch: cuDNN's kernels have a row of blocks for each image."""
 DEFAULT_EPSILON = 9.999999747378752e-06
@@ -41,8 +39,7 @@ def lower_batch_norm(node: Node, target: Target, library: Library) -> Lowered:
         x = replace(x, dims=(x.dims[0], channels, 1, 1), strides=(channels, 1, 1, 1))
     if x.dims[0] > MOST_IMAGES:
         return Refusal(f"cuDNN normalises batches of up to {MOST_IMAGES} images")
-    needed = TRAINING if training else INFERENCE
-    return refusal_of(library, needed, node.x.dtype, x) or _calls(node, x, target, training=training)
+    return refusal_of(library, BatchNormalization, node.x.dtype, x) or _calls(node, x, target, training=training)
 
 
 @lowers("InstanceNormalization")
@@ -54,7 +51,8 @@ def lower_instance_norm(node: Node, target: Target, library: Library) -> Lowered
     if images > 1 and node.channels_last:
         return Refusal("channels of several images that come last are no channels of one image")
     x = replace(x, dims=(1, images * channels, *x.extents))
-    return refusal_of(library, TRAINING, node.x.dtype, x) or _calls(node, x, target, training=True, repeats=images)
+    refusal = refusal_of(library, BatchNormalization, node.x.dtype, x)
+    return refusal or _calls(node, x, target, training=True, repeats=images)
 
 
 def _calls(node: Node, x: Images, target: Target, *, training: bool, repeats: int = 1) -> Lowered:

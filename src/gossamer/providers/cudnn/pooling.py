@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gossamer.cudnn.loader import Library
+from gossamer.cudnn.routines.pooling import Pooling
 from gossamer.kernels.pooling import Pool, pool_of
 from gossamer.model.node import CHANNELS_LAST, Node
 from gossamer.program import Refusal, Target
 from gossamer.providers.cudnn import Lowered, lowers
 from gossamer.providers.cudnn.direct import Images, direct_call, refusal_of
-
-NEEDED = ("cudnnPoolingForward",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ def lower_pool(node: Node, target: Target, library: Library) -> Lowered:
     if node.output(1) is not None:
         return Refusal("cuDNN's pools give no indices")
     x, y = (Images.of(buffer, channels_last=node.channels_last) for buffer in (node.x, node.y))
-    if refusal := refusal_of(library, NEEDED, node.x.dtype, x, y):
+    if refusal := refusal_of(library, Pooling, node.x.dtype, x, y):
         return refusal
     pool, counts = pool_of(node), bool(node.attribute("count_include_pad", 0))
     average = node.op_type == "AveragePool"
@@ -73,7 +72,7 @@ def lower_global_pool(node: Node, target: Target, library: Library) -> Lowered:
                 for image, step in ((x, x.strides[-1]), (y, y.strides[-1])))  # fmt: skip
     windows = Windows(x.extents, (0,) * len(x.extents), (1,) * len(x.extents))
     mode = "max" if node.op_type == "GlobalMaxPool" else "average"
-    return refusal_of(library, NEEDED, node.x.dtype, x, y) or _calls(node, x, y, mode, windows)
+    return refusal_of(library, Pooling, node.x.dtype, x, y) or _calls(node, x, y, mode, windows)
 
 
 def _calls(node: Node, x: Images, y: Images, mode: str, windows: Windows) -> Lowered:

@@ -12,15 +12,12 @@ from math import prod
 from typing import Any
 
 from gossamer.cudnn.loader import Library
+from gossamer.cudnn.routines.recurrent import Recurrent
 from gossamer.kernels.copies import Strided, copy_strided
 from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Refusal, Target
 from gossamer.providers.cudnn import Lowered, lowers
 from gossamer.providers.cudnn.direct import Images, direct_call, refusal_of
-
-NEEDED = ("cudnnSetRNNDescriptor_v8", "cudnnGetRNNWeightParams", "cudnnRNNForward")
-BFLOAT16_SINCE = 91900
-"""Has recurrent layers of bfloat16; 9.8 has none."""
 
 ACTIVATIONS = {"RNN": ("tanh",), "LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
 GATES = {"RNN": ("h",), "LSTM": ("input", "output", "forget", "cell"), "GRU": ("update", "reset", "new")}
@@ -82,7 +79,7 @@ def lower_recurrent(node: Node, target: Target, library: Library) -> Lowered:
     cell, layer = _cell(node), Layer.of(node)
     if isinstance(cell, Refusal):
         return cell
-    if refusal := refusal_of(library, NEEDED, node.x.dtype, Images.of(node.x)) or _refusal_of(node, layer, library):
+    if refusal := refusal_of(library, Recurrent, node.x.dtype, Images.of(node.x)) or _refusal_of(node, layer):
         return refusal
     return _calls(node, target, cell, layer)
 
@@ -108,10 +105,8 @@ def _cell(node: Node) -> str | Refusal:
     return {"RNN": "rnn_tanh", "LSTM": "lstm", "GRU": "gru"}[op]
 
 
-def _refusal_of(node: Node, layer: Layer, library: Library) -> Refusal | None:
+def _refusal_of(node: Node, layer: Layer) -> Refusal | None:
     """Why cuDNN does not take these sequences."""
-    if node.x.dtype == "bfloat16" and library.version < BFLOAT16_SINCE:
-        return Refusal(f"cuDNN {library.version_text} has no recurrent layers of bfloat16")
     if not node.x.size:
         return Refusal("cuDNN has no sequences of nothing")
     if node.input(4) is None:

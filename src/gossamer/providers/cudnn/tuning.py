@@ -1,7 +1,8 @@
 """Measuring: which of several ways to run a node is the fastest on this device, remembered from process to process.
 
 The tuning cache is one JSON file, `tuning.json` in the folder of GOSSAMER_CACHE_DIR. An entry's key says all that the
-measurement depends on: the node, the device, and the versions of what was measured.
+measurement depends on: the node, the device, and the versions of what was measured. Compiling ahead of time takes
+such a file as a `Table`.
 """
 
 from __future__ import annotations
@@ -15,21 +16,25 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from itertools import chain
+from itertools import tee
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from gossamer import settings
 from gossamer.cudnn import loader
+from gossamer.cudnn.device_properties import DeviceProperties
 from gossamer.diagnostics import logger
-from gossamer.errors import CudnnError, OutOfMemory, PlanError
+from gossamer.errors import CudnnError, InvalidArgument, NoSuchFile, OutOfMemory, PlanError
 from gossamer.model.node import Node
 from gossamer.program import Call, Refusal, Target
 
 NATIVE = "the native kernels"
 FORMAT = 1
+
+Entry: TypeAlias = Mapping[str, Any]
+"""What is remembered of one node: `node`, `device`, the fastest `way`, and `microseconds` by way."""
 
 _lock = threading.Lock()
 
@@ -51,6 +56,45 @@ class Tuner:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """What was measured elsewhere: the file of a tuning cache, of which nothing is added to or measured anew."""
+
+    path: Path
+    entries: Mapping[str, Entry]
+
+    @classmethod
+    def read(cls, path: Path) -> Table:
+        """Raises NoSuchFile; InvalidArgument for a file that no session wrote, or that is damaged."""
+        try:
+            held = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise NoSuchFile(f"tuning table {path}: there is no such file") from None
+        except (OSError, ValueError) as error:
+            raise InvalidArgument(f"tuning table {path} cannot be read: {error}") from None
+        entries = _entries_of(held)
+        if entries is None or not all(map(_is_entry, entries.values())):
+            raise InvalidArgument(
+                f"tuning table {path} is damaged, of another version, or none; a session with the option "
+                "cudnn_conv_algo_search=EXHAUSTIVE writes one into the folder of GOSSAMER_CACHE_DIR"
+            )
+        return cls(path, entries)
+
+    @property
+    def devices(self) -> frozenset[str]:
+        """The names of the devices on which its entries were measured."""
+        return frozenset(str(entry.get("device", "")) for entry in self.entries.values())
+
+    def entry_of(self, node: Node, target: Target, *, native: bool) -> Entry | None:
+        """What was measured for a node on a device like the target."""
+        return self.entries.get(key_of(node, target, device_name(target), native=native))
+
+
+def device_name(target: Target) -> str:
+    """The driver's name for such a device; empty where the target has no properties."""
+    return DeviceProperties.from_json(target.properties).device_name if target.properties else ""
+
+
+@dataclass(frozen=True, slots=True)
 class Chosen:
     """The fastest way. text: what was measured, for the placement report."""
 
@@ -64,21 +108,24 @@ def fastest(node: Node, target: Target, ways: Iterable[Way], tuner: Tuner, *, na
     ways: gone through once; what follows a remembered one is never made. native: whether the native kernels may be
     among them.
     """
-    key, remaining = key_of(node, target, tuner.device, native=native), iter(ways)
-    passed: list[Way] = []
+    key = key_of(node, target, tuner.device, native=native)
+    ways, untried = tee(ways)
     remembered = _read().get(key)
-    if remembered is not None:
-        for way in remaining:
-            passed.append(way)
-            if way.name == remembered["way"]:
-                return Chosen(way.calls, f"measured before: {_summary(remembered['microseconds'])}")
-    times, problems = _measured(node, chain(passed, remaining), tuner)
+    if remembered is not None and (known := recall(remembered, untried)) is not None:
+        return known
+    times, problems = _measured(node, ways, tuner)
     if not times:
         return Refusal("; ".join(problems) or "cuDNN has no engine for it")
     best = min(times, key=lambda way: times[way])
     microseconds = {way.name: round(seconds * 1e6, 2) for way, seconds in times.items()}
     _remember(key, {"node": describe(node), "device": tuner.device, "way": best.name, "microseconds": microseconds})
     return Chosen(best.calls, f"measured: {_summary(microseconds)}")
+
+
+def recall(entry: Entry, ways: Iterable[Way]) -> Chosen | None:
+    """The way that was measured to be fastest, where there still is one of that name; none after it is made."""
+    way = next((way for way in ways if way.name == entry["way"]), None)
+    return None if way is None else Chosen(way.calls, f"measured before: {_summary(entry['microseconds'])}")
 
 
 def _measured(node: Node, ways: Iterable[Way], tuner: Tuner) -> tuple[dict[Way, float], list[str]]:
@@ -158,8 +205,13 @@ def _read() -> dict[str, Any]:
     except (OSError, ValueError) as error:
         logger.warning("the tuning cache %s cannot be read and is made anew: %s", path(), error)
         return {}
+    return {key: entry for key, entry in (_entries_of(held) or {}).items() if _is_entry(entry)}
+
+
+def _entries_of(held: Any) -> dict[str, Any] | None:
+    """The entries of a file's JSON, unchecked; None where it is none of this format."""
     entries = held.get("entries") if isinstance(held, dict) and held.get("format") == FORMAT else None
-    return {key: entry for key, entry in entries.items() if _is_entry(entry)} if isinstance(entries, dict) else {}
+    return entries if isinstance(entries, dict) else None
 
 
 def _is_entry(entry: Any) -> bool:
