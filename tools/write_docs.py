@@ -10,7 +10,11 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
+from itertools import chain
 from pathlib import Path
+from typing import Any
+
+import onnx
 
 import cudnn_reference
 import requirements
@@ -29,6 +33,9 @@ _ABOUT_OPERATORS = """\
 Printed from the registry of lowerings.
 
 * *Since*: the first opset version that the lowering takes, and all later ones up to another row's.
+* *Types*: the element types of the data that the lowering takes (of the first input of the first output's type, or else
+  of the first input), of those that ONNX allows; `floats` are float16, bfloat16, float32 and float64, `integers` those
+  with and without sign of 8 to 64 bits. Found by asking it about the cases.
 * *Cases*: where in `tests/cases` the operator's cases are; they run in the interpreter and on GPUs.
 
 A lowering may refuse a form of its operator (a type, a shape that depends on data): `gossamer inspect MODEL` names each
@@ -85,41 +92,58 @@ def provider_options() -> str:
     return "\n".join(lines) + "\n"
 
 
+@cache
 def operators() -> str:
     """The operators that run on the GPU, by domain."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from operator_types import types_taken
+
     rows = list(kernels.registered())
     lines = [_ABOUT_OPERATORS]
     for domain, (title, text) in DOMAINS.items():
         mine = [row for row in rows if row[0] == domain]
-        lines += ["", f"## {title}", "", text, "", "| operator | since | lowering | cases |", "|---|---|---|---|"]
+        lines += [
+            "",
+            f"## {title}",
+            "",
+            text,
+            "",
+            "| operator | since | types | lowering | cases |",
+            "|---|---|---|---|---|",
+        ]
         for _, op_type, since, lowering in mine:
             family = lowering.__module__.removeprefix("gossamer.")
-            lines.append(
-                f"| {op_type} | {since} | `{family}` | {', '.join(cases().get((domain, op_type), [UNTESTED]))} |"
-            )
+            modules = cases().get((domain, op_type), {})
+            types = types_taken(map(_model, chain.from_iterable(modules.values())))
+            where = ", ".join(f"`{module}`" for module in modules) or UNTESTED
+            lines.append(f"| {op_type} | {since} | {types} | `{family}` | {where} |")
     unknown = {row[0] for row in rows} - DOMAINS.keys()
     assert not unknown, f"no section for domains {unknown}"
     return "\n".join(lines) + "\n"
 
 
 @cache
-def cases() -> dict[tuple[str, str], list[str]]:
-    """(domain, operator) → the modules of tests/cases that have cases of it."""
-    sys.path.insert(0, str(ROOT / "tests"))
-    found: dict[tuple[str, str], list[str]] = {}
+def cases() -> dict[tuple[str, str], dict[str, list[Any]]]:
+    """(domain, operator) → the modules of tests/cases that have cases of it, each with these cases."""
+    found: dict[tuple[str, str], dict[str, list[Any]]] = {}
     for path in sorted((ROOT / "tests" / "cases").glob("*.py")):
         module = importlib.import_module(f"cases.{path.stem}")
-        for key in dict.fromkeys(_operators_in(vars(module).values())):
-            found.setdefault(key, []).append(f"`{path.stem}`")
+        for case in _cases_in(vars(module).values()):
+            found.setdefault((getattr(case, "domain", ""), case.op_type), {}).setdefault(path.stem, []).append(case)
     return found
 
 
-def _operators_in(values: Iterable[object]) -> Iterator[tuple[str, str]]:
-    """Of the cases in lists of cases: whatever has an operator and a domain."""
+def _cases_in(values: Iterable[object]) -> Iterator[Any]:
+    """Of the cases in lists of cases: whatever has an operator."""
     for group in values:
         for case in group if isinstance(group, (list, tuple)) else ():
             if hasattr(case, "op_type"):
-                yield getattr(case, "domain", ""), case.op_type
+                yield case
+
+
+def _model(case: Any) -> onnx.ModelProto:
+    model = case.model()
+    return model[0] if isinstance(model, tuple) else model
 
 
 DOCUMENTS: dict[str, Callable[[], str]] = {

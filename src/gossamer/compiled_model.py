@@ -15,8 +15,8 @@ from functools import partial
 
 from gossamer import custom_ops, diagnostics
 from gossamer.diagnostics import stage
-from gossamer.errors import ArtifactError, InvalidArgument, UnsupportedModel, UnsupportedNode
-from gossamer.execution import ProgramEngine, announce, executor_for, target_of
+from gossamer.errors import GossamerError, InvalidArgument, UnsupportedModel, UnsupportedNode
+from gossamer.execution import ProgramEngine, announce, executor_for, open_device, target_of
 from gossamer.options import CompileOptions, CpuOptions, CudaOptions
 from gossamer.program import Kernel, Program, PythonCall, Target
 from gossamer.program.artifact import Artifact, Variant, open_artifact
@@ -50,9 +50,10 @@ class CompiledEngine(ProgramEngine[Loaded]):
         diagnostics.listen()
         with stage("open"):
             artifact = self._artifact = open_artifact(path)
-            checking = _check_weights(artifact)
+            preparing = [_meanwhile(lambda: artifact.weights)]
             target = _target(artifact, cuda)
-            checking.join()
+            if cuda.device == "cuda":
+                preparing.append(_meanwhile(partial(open_device, cuda.device_id)))
         _check_options(artifact, target, cuda, options)
         self._lets_cudnn, self._why_no_cpu = cuda.enable_cudnn, _why_no_cpu(cuda, cpu_listed)
         self._signatures = _signatures(artifact, target, options.dimensions)
@@ -64,6 +65,10 @@ class CompiledEngine(ProgramEngine[Loaded]):
         self._code: dict[Kernel, Cubin] = {}
         host = HostRunner(options)
         super().__init__(artifact.description, executor_for(cuda, artifact.weights, self._look_up, host))
+        if len(self._signatures) == 1:
+            self.compiled(self._signatures[0])  # now, while the GPU's context is made
+        for thread in preparing:
+            thread.join()
 
     def make(self, shapes: Shapes) -> Loaded:
         with stage("read"):
@@ -108,14 +113,15 @@ class CompiledEngine(ProgramEngine[Loaded]):
         return UnsupportedModel(tuple(unsupported), self._artifact.path, remedy)
 
 
-def _check_weights(artifact: Artifact) -> threading.Thread:
-    """Reads and checks the weights while the driver starts, which takes as long."""
+def _meanwhile(prepare: Callable[[], object]) -> threading.Thread:
+    """Does beside other things what would be done soon, and takes as long as they do: that GPUs are opened, that
+    checksums are compared. What goes wrong goes wrong again for whoever needs it, and is told then."""
 
-    def check() -> None:
-        with suppress(ArtifactError):  # whoever asks for the weights then meets it again
-            artifact.weights  # noqa: B018
+    def attempt() -> None:
+        with suppress(GossamerError):
+            prepare()
 
-    thread = threading.Thread(target=check, name="gossamer-weights")
+    thread = threading.Thread(target=attempt, name="gossamer-meanwhile")
     thread.start()
     return thread
 

@@ -243,6 +243,13 @@ def target_of(cuda: CudaOptions) -> Target:
     return target_of_device(cuda.device_id, cuda.use_tf32)
 
 
+def open_device(device_id: int) -> None:
+    """Makes the context of a GPU, which whatever needs it first would do. Raises DeviceNotFound, DriverError."""
+    from gossamer.run import driver
+
+    driver.device(device_id).context  # noqa: B018
+
+
 def executor_for(
     cuda: CudaOptions, constants: Mapping[str, np.ndarray], compile: Compile, host: HostRunner
 ) -> Executor:

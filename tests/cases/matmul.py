@@ -9,6 +9,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 
 import harness
 
@@ -35,20 +36,25 @@ class Case:
         rng = np.random.default_rng(zlib.crc32(str(self).encode()))
         return [None if shape is None else _random(rng, shape, np.dtype(self.dtype)) for shape in self.shapes]
 
-    def check(self, device: str) -> None:
-        inputs = self.inputs()
-        exact = [x if x is None or x.dtype.kind in "iu" else x.astype(np.float64) for x in inputs]
-        want = np.asarray(self.want(*exact)).astype(self.dtype)
-        types = [(harness.tensor_type(want), want.shape)]
-        (got,) = harness.run_node(
+    def expected(self) -> np.ndarray:
+        exact = [x if x is None or x.dtype.kind in "iu" else x.astype(np.float64) for x in self.inputs()]
+        return np.asarray(self.want(*exact)).astype(self.dtype)
+
+    def model(self) -> onnx.ModelProto:
+        want = self.expected()
+        return harness.node_model(
             self.op_type,
-            inputs,
+            self.inputs(),
             self.attributes,
             domain=self.domain,
             constants=self.constants,
-            output_types=types,
-            device=device,
+            output_types=[(harness.tensor_type(want), want.shape)],
         )
+
+    def check(self, device: str) -> None:
+        inputs, want = self.inputs(), self.expected()
+        feeds = {f"x{i}": a for i, a in enumerate(inputs) if a is not None and i not in self.constants}
+        (got,) = harness.run_model(self.model(), feeds, device)
         reduction = int(inputs[0].shape[-1]) if inputs[0].ndim else 1
         tf32 = device == "cuda" and np.dtype(self.dtype) == np.float32
         harness.assert_close(got, want, reduction, tf32=tf32)

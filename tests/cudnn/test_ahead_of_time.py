@@ -25,7 +25,8 @@ ahead_of_time.compile_kernels = lambda kernels, target: {
 }
 
 def model():
-    text = '''g (float16[2,64,28,28] x, float16[128,64,3,3] w, float16[128] b, float16[64,128,1,1] v, float16[64,32,2,2] u)
+    text = '''g (float16[2,64,28,28] x, float16[128,64,3,3] w, float16[128] b, float16[64,128,1,1] v,
+              float16[64,32,2,2] u)
         => (float16[2,32,26,26] y) {
         c = Conv <pads = [1,1,1,1], strides = [2,2]> (x, w, b) r = Relu (c) d = Conv (r, v)
         t = ConvTranspose <strides = [2,2]> (d, u) y = MaxPool <kernel_shape = [3,3]> (t) }'''

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -211,6 +212,7 @@ class Artifact:
         self.path = archive.path
         self._archive = archive
         self._verified: set[str] = set()
+        self._verifying = threading.Lock()
         manifest = self._parsed(MANIFEST, archive.manifest)
         self._checked(lambda: self._read_manifest(manifest), MANIFEST)
 
@@ -349,13 +351,15 @@ class Artifact:
         return bytes(self._archive.data_of(name))
 
     def _verify(self, name: str) -> None:
-        if name in self._verified:
-            return
+        """Raises ArtifactError unless a member's checksum is right. Compared once, whichever threads ask."""
         if name not in self._checksums:
             raise self._archive.error("MALFORMED", f"it has no member '{name}'")
-        if hashlib.sha256(self._archive.data_of(name)).hexdigest() != self._checksums[name][0]:
-            raise self._archive.error("DAMAGED", f"member {name} does not match its checksum")
-        self._verified.add(name)
+        with self._verifying:
+            if name in self._verified:
+                return
+            if hashlib.sha256(self._archive.data_of(name)).hexdigest() != self._checksums[name][0]:
+                raise self._archive.error("DAMAGED", f"member {name} does not match its checksum")
+            self._verified.add(name)
 
     def _parsed(self, name: str, data: bytes) -> dict[str, Any]:
         document = self._checked(lambda: json.loads(data), name)

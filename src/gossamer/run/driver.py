@@ -90,19 +90,28 @@ def require_device(ordinal: int) -> None:
 
 @cache
 def device(ordinal: int) -> Device:
-    """The device with its primary context retained. Raises DeviceNotFound."""
+    """The device. Raises DeviceNotFound."""
     require_device(ordinal)
-    handle = call("cuDeviceGet", ordinal, doing=f"opening GPU {ordinal}")
-    return Device(ordinal, handle, call("cuDevicePrimaryCtxRetain", handle, doing=f"opening GPU {ordinal}"))
+    return Device(ordinal, call("cuDeviceGet", ordinal, doing=f"opening GPU {ordinal}"))
+
+
+@cache
+def _primary_context(device: int) -> Any:
+    """Retained for the life of the process. Making it takes a tenth of a second."""
+    return call("cuDevicePrimaryCtxRetain", device, doing=f"opening GPU {device}")
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU. handle: CUdevice. context: its primary CUcontext, retained for the life of the process."""
+    """A GPU. handle: CUdevice."""
 
     ordinal: int
     handle: Any
-    context: Any
+
+    @property
+    def context(self) -> Any:
+        """Its primary CUcontext, made when it is first asked for."""
+        return _primary_context(int(self.handle))
 
     @property
     def name(self) -> str:

@@ -123,6 +123,9 @@ def lower(node: Node, target: Target, policy: Policy) -> tuple[Call, ...] | Refu
     lowering = _lowering_of(node, target)
     if op in policy.only:
         return _lower_or_raise(node, target, op, lowering, policy)
+    if isinstance(policy.tuner, Table):
+        known = _recalled(node, target, lowering, policy) if op in MEASURED else None
+        return known or lower(node, target, replace(policy, tuner=None))
     everywhere = policy.everywhere or (policy.exhaustive and op in MEASURED)
     wanted = policy.enabled and (everywhere or prefers_cudnn(op, node, target, attention=policy.attention))
     if not wanted or isinstance(lowering, Refusal):
@@ -137,19 +140,22 @@ def _settled(
     node: Node, target: Target, library: Library, lowering: Choosing, policy: Policy, *, native: bool
 ) -> tuple[Call, ...] | Refusal | Chosen:
     """An answer as it is, or of several ways the fastest. native: whether the native kernels are one more."""
-    entry, heuristic = None, replace(policy, tuner=None)
-    if isinstance(policy.tuner, Table):
-        entry = policy.tuner.entry_of(node, target, native=native)
-        policy = heuristic if entry is None else policy
     lowered = lowering(node, target, library, policy)
     if isinstance(lowered, tuple | Refusal):
         return lowered
+    assert isinstance(policy.tuner, Tuner)
     ways = chain(_native(node, target) if native else (), lowered)
-    if isinstance(policy.tuner, Tuner):
-        return fastest(node, target, ways, policy.tuner, native=native)
-    assert entry is not None
-    known = recall(entry, ways)  # cuDNN may propose other plans where there is no device
-    return known or _settled(node, target, library, lowering, heuristic, native=native)
+    return fastest(node, target, ways, policy.tuner, native=native)
+
+
+def _recalled(node: Node, target: Target, lowering: Choosing | Refusal, policy: Policy) -> Chosen | None:
+    """What a table knows to be the fastest, where that is still proposed: cuDNN may do so for a device alone."""
+    assert isinstance(policy.tuner, Table)
+    entry, library = policy.tuner.entry_of(node, target), loader.load()
+    if entry is None or isinstance(lowering, Refusal) or not library.available:
+        return None
+    lowered = lowering(node, target, library, policy)
+    return None if isinstance(lowered, tuple | Refusal) else recall(entry, chain(_native(node, target), lowered))
 
 
 def _native(node: Node, target: Target) -> Iterator[Way]:

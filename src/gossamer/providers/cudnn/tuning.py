@@ -84,9 +84,9 @@ class Table:
         """The names of the devices on which its entries were measured."""
         return frozenset(str(entry.get("device", "")) for entry in self.entries.values())
 
-    def entry_of(self, node: Node, target: Target, *, native: bool) -> Entry | None:
-        """What was measured for a node on a device like the target."""
-        return self.entries.get(key_of(node, target, device_name(target), native=native))
+    def entry_of(self, node: Node, target: Target) -> Entry | None:
+        """What was measured, native kernels included, for a node on a device like the target."""
+        return self.entries.get(key_of(node, target, device_name(target), native=True))
 
 
 def device_name(target: Target) -> str:
