@@ -14,6 +14,7 @@ from harness import lower_model
 
 FLOATS = ("float16", "bfloat16", "float", "double")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+BYTES = ("int8", "uint8")
 GROUPS = {"floats": FLOATS, "integers": INTEGERS}
 NAMES = {"float": "float32", "double": "float64"}
 """ONNX's words for element types → ours."""
@@ -44,8 +45,8 @@ def _taken(model: onnx.ModelProto) -> Iterator[str]:
 def _variable(model: onnx.ModelProto) -> tuple[set[str], Collection[str]]:
     """The inputs and outputs that have the type of the data, and the types that this may be.
 
-    ONNX's own operators have schemas, of which the newest allows the most types: the data is what has the first output's type, or else the first input. Of
-    others what has the first input's type is changed together.
+    ONNX's own operators have schemas, of which the newest allows the most types: the data is what has the first
+    output's type, or else the first input. Of others what has the first input's type is changed together.
     """
     node = model.graph.node[0]
     if node.domain or not onnx.defs.has(node.op_type):
@@ -53,14 +54,17 @@ def _variable(model: onnx.ModelProto) -> tuple[set[str], Collection[str]]:
         elements |= {tensor.name: tensor.data_type for tensor in model.graph.initializer}
         element = elements[next(filter(None, node.input))]
         word = TensorProto.DataType.Name(element).lower()
-        return {name for name in elements if elements[name] == element}, FLOATS if word in FLOATS else (word,)
+        group = next((group for group in (FLOATS, BYTES) if word in group), (word,))
+        return {name for name in elements if elements[name] == element}, group
     schema = onnx.defs.get_schema(node.op_type)
     inputs, outputs = _types_of(schema.inputs, node.input), _types_of(schema.outputs, node.output)
     first = schema.outputs[0].type_str
     variable = first if first in inputs.values() else schema.inputs[0].type_str
-    words = {t for one in schema.type_constraints if one.type_param_str == variable for t in one.allowed_type_strs}
-    allowed = [name for name in (*FLOATS, *INTEGERS, "bool") if f"tensor({name})" in (words or {variable})]
-    return {name for name, kind in (inputs | outputs).items() if kind == variable}, allowed
+    sets = {one.type_param_str: frozenset(one.allowed_type_strs) for one in schema.type_constraints}
+    words = sets.get(variable, {variable})
+    allowed = [name for name in (*FLOATS, *INTEGERS, "bool") if f"tensor({name})" in words]
+    # Variables of the same types differ in name so that they may differ; kernels want the operands alike.
+    return {name for name, kind in (inputs | outputs).items() if sets.get(kind, {kind}) == words}, allowed
 
 
 def _types_of(formal: Sequence[onnx.defs.OpSchema.FormalParameter], actual: Sequence[str]) -> dict[str, str]:

@@ -5,6 +5,8 @@ The sanitizer's racecheck sees shared memory alone. What goes through L2 shows o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import onnx
 import pytest
@@ -40,10 +42,10 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_same_bits_every_time(case: NodeCase) -> None:
-    first, *others = _results(case.model(), case.feeds(), TIMES)
-    for index, other in enumerate(others, 1):
-        for one, two in zip(first, other, strict=True):
-            assert one.tobytes() == two.tobytes(), f"run {index} differs from the first"
+    answers = _answers(case.model(), case.feeds(), TIMES)
+    first = [array.tobytes() for array in next(answers)]
+    for index, answer in enumerate(answers, 1):
+        assert [array.tobytes() for array in answer] == first, f"run {index} differs from the first"
 
 
 ROWS = {
@@ -63,8 +65,8 @@ def test_rows_may_be_written_where_they_were_read(name: str) -> None:
     """-op(-x), with the operator's result where its input was, has the bits of op(-x) elsewhere."""
     op, dtype, shape = ROWS[name]
     x = floats(name, shape, dtype)
-    ((want,),) = _results(_chain([op], x), {"x": -x}, 1)
-    for (got,) in _results(_chain(["Neg", op, "Neg"], x), {"x": x}, TIMES // 5, in_place=("v1", "v2")):
+    ((want,),) = _answers(_chain([op], x), {"x": -x}, 1)
+    for (got,) in _answers(_chain(["Neg", op, "Neg"], x), {"x": x}, TIMES // 5, in_place=("v1", "v2")):
         np.testing.assert_array_equal(-got, want)
 
 
@@ -79,14 +81,15 @@ def _chain(ops: list[str], x: np.ndarray) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def _results(
+def _answers(
     model: onnx.ModelProto, feeds: dict[str, np.ndarray], times: int, in_place: tuple[str, str] | None = None
-) -> list[list[np.ndarray]]:
+) -> Iterator[list[np.ndarray]]:
     """What the model answers, time after time. in_place: two values that must share their memory."""
     program, constants = harness.lower_model(model, target_of_device(0))
     if in_place is not None:
         one, other = (program.locations[name] for name in in_place)
         assert one == other
     with CudaExecutor(constants, compile_kernels) as executor:
-        answers = (executor.run(program, feeds) for _ in range(times))
-        return [[answer[name] for name in program.outputs] for answer in answers]
+        for _ in range(times):
+            answer = executor.run(program, feeds)
+            yield [answer[name] for name in program.outputs]

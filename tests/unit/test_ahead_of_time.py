@@ -157,6 +157,20 @@ def test_two_weights_of_one_name_stay_two(path: Path) -> None:
     assert len({array.tobytes() for array in held.values()}) == len(held) >= 2
 
 
+def test_two_zero_points_of_one_weight_stay_two(path: Path) -> None:
+    """They are packed with the weight that they belong to."""
+    text = """g (float[2,1,4] x) => (float[2,1,1,4] y, float[2,1,1,4] z)
+        <int8[1,4,16] w, int8[1,4,16] r, float[1] s = {0.1}, int8[1] one = {1}, int8[1] two = {2}> {
+        y = com.microsoft.DynamicQuantizeLSTM <hidden_size = 4> (x, w, r, , , , , , s, one, s, one)
+        z = com.microsoft.DynamicQuantizeLSTM <hidden_size = 4> (x, w, r, , , , , , s, two, s, two) }"""
+    model = with_weights(text.replace("<int8[1,4,16] w, int8[1,4,16] r,", "<"), opset=20)
+    zeros = np.zeros((1, 4, 16), np.int8)
+    model.graph.initializer.extend(numpy_helper.from_array(zeros, name) for name in "wr")
+    _, artifact = compiled(model, path, provider_options={"use_tf32": 0})
+    packed = [array for key, array in artifact.weights.items() if key.startswith("w#")]
+    assert sorted({float(array.flat[0]) for array in packed}) == pytest.approx([-0.2, -0.1])
+
+
 def test_the_same_bytes_in_whatever_order(path: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.gossamer"
     compiled(VARYING, path, targets=["sm_80", "sm_90"], signatures=[{"x": (1, 8)}, {"x": (2, 8)}])

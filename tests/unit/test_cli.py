@@ -96,7 +96,7 @@ main()"""
     result = child("--help", code=code)
     seconds = time.perf_counter() - started
     assert result.returncode == 0
-    for command in ("run", "inspect", "bench", "doctor", "cache", "target"):
+    for command in ("run", "inspect", "compile", "bench", "doctor", "cache", "target"):
         assert f"\n  {command} " in result.stdout
     assert result.stdout.endswith("[]\n")
     assert seconds < 3, "0.2 s on a machine that does nothing else"

@@ -138,8 +138,11 @@ def test_the_key_names_all_that_the_code_depends_on(
     keys.append(key_of(kernel, HOPPER))
     monkeypatch.setattr(compilation, "_compiler_digest", lambda: "another compiler")
     keys.append(key_of(kernel, HOPPER))
+    monkeypatch.setenv("PTXAS_OPTIONS", "-O0")
+    keys.append(key_of(kernel, HOPPER))
     assert len(set(keys)) == len(keys)
-    # sm_count and the like decide about launches, not about code.
+    # sm_count and the like decide about launches, not about code; workers compile, whatever this process does.
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert key_of(kernel, replace(HOPPER, sm_count=1)) == keys[-1]
 
 

@@ -33,6 +33,9 @@ from gossamer.build.worker import main
 main()
 """
 _CACHE_FORMAT = 1
+_COMPILERS = ("TRITON_", "PTXAS_", "LLVM_", "MLIR_", "DISABLE_LLVM_OPT", "DISABLE_PTXAS_OPT")
+_OURS = frozenset({"TRITON_INTERPRET", "TRITON_CACHE_DIR", "TRITON_DEFAULT_FP_FUSION", "TRITON_DISABLE_LINE_INFO"})
+"""Variables that workers get from here, whatever they are outside."""
 
 
 def compile_kernels(kernels: Iterable[Kernel], target: Target) -> dict[Kernel, Cubin]:
@@ -56,7 +59,7 @@ def compile_kernels(kernels: Iterable[Kernel], target: Target) -> dict[Kernel, C
 
 def key_of(kernel: Kernel, target: Target) -> str:
     """The cache key: everything the machine code depends on."""
-    made_by = (_CACHE_FORMAT, _compiler_digest(), source_digest(kernel.name.rpartition(".")[0]))
+    made_by = (_CACHE_FORMAT, _compiler_digest(), source_digest(kernel.name.rpartition(".")[0]), *_set_for_compilers())
     return hashlib.sha256(json.dumps([*made_by, target.arch, *_fields(kernel).values()]).encode()).hexdigest()
 
 
@@ -65,6 +68,11 @@ def _compiler_digest() -> str:
     """Triton's version, and the options that the workers give it."""
     options = Path(__file__).with_name("worker.py").read_bytes()
     return hashlib.sha256(version("triton").encode() + options).hexdigest()
+
+
+def _set_for_compilers() -> tuple[tuple[str, str], ...]:
+    """Environment variables that may change what Triton, LLVM or ptxas make; mostly there is none."""
+    return tuple(sorted(item for item in os.environ.items() if item[0].startswith(_COMPILERS) and item[0] not in _OURS))
 
 
 @memoize
@@ -79,10 +87,16 @@ def source_digest(module: str) -> str:
 def _families_imported(module: str, seen: set[str]) -> set[str]:
     if module not in seen:
         seen.add(module)
-        for statement in ast.walk(ast.parse(_source(module))):
-            if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("gossamer.kernels."):
-                _families_imported(str(statement.module).removeprefix("gossamer.kernels."), seen)
+        for imported in _imports(module):
+            _families_imported(imported, seen)
     return seen
+
+
+@memoize
+def _imports(module: str) -> tuple[str, ...]:
+    statements = (node for node in ast.walk(ast.parse(_source(module))) if isinstance(node, ast.ImportFrom))
+    names = (statement.module or "" for statement in statements)
+    return tuple(name.removeprefix("gossamer.kernels.") for name in names if name.startswith("gossamer.kernels."))
 
 
 @memoize

@@ -39,5 +39,7 @@ def round_to_tf32(x, CUT: tl.constexpr = False):
 def rounded_to_tf32(array: np.ndarray) -> np.ndarray:
     """fp32 values rounded to TF32, ties away from zero, as `round_to_tf32` and cutting do together."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    rounded = np.where(np.isnan(array), bits, (bits + np.uint32(_HALF)) & _CUT)
-    return rounded.astype(np.uint32).view(np.float32)
+    rounded = bits + np.uint32(_HALF)
+    rounded &= _CUT
+    np.copyto(rounded, bits, where=np.isnan(array))
+    return rounded.view(np.float32)
