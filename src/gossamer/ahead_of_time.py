@@ -21,7 +21,7 @@ import gossamer
 from gossamer import diagnostics
 from gossamer.build.compilation import compile_kernels
 from gossamer.compiler import Choices, Compiled, prepare, specialise_and_build
-from gossamer.cudnn import loader
+from gossamer.cudnn import driver_stand_in, loader, prerequisites
 from gossamer.diagnostics import stage
 from gossamer.engines import describe, loaded
 from gossamer.errors import EPFail, InvalidArgument
@@ -132,7 +132,7 @@ def compile_model(
 
     Raises InvalidArgument for an unknown target or option, for an input whose shape is open, and for a table that holds
     nothing about the targets; UnsupportedModel naming every node that no provider takes; CompilationError; EPFail where
-    cuDNN is wanted and is not here; and what loading a model raises.
+    cuDNN is wanted and is not here, PlanError where it lacks what it needs; and what loading a model raises.
     """
     diagnostics.listen()
     how = Compilation.of(targets, cudnn, tuning, sess_options, provider_options)
@@ -250,14 +250,24 @@ def _policies(use: CudnnUse, cuda: CudaOptions, table: Table | None) -> tuple[Po
     """With cuDNN, where it is wanted, and without."""
     if use not in ("auto", "yes", "no"):
         raise InvalidArgument(f"cudnn is 'auto', 'yes' or 'no', got {use!r}")
-    if use == "no":
+    if use == "no" or (use == "auto" and not cuda.enable_cudnn):  # GOSSAMER_ENABLE_CUDNN=0
         return (NEVER,)
-    if use == "yes" and not (library := loader.load()).available:
+    policy = Policy.of(cuda, table)
+    if use == "yes":
+        _require_cudnn()
+        policy = replace(policy, enabled=True, everywhere=True)
+    return replace(policy, search="EXHAUSTIVE") if table else policy, NEVER
+
+
+def _require_cudnn() -> None:
+    """Raises EPFail where there is no cuDNN, PlanError where it lacks what it needs to plan."""
+    library = loader.load()
+    if not library.available:
         error = EPFail("cudnn='yes' wants cuDNN where the model is compiled: pip install 'gossamer[cudnn]'")
         error.add_note("\n".join((library.reason, *map(str, library.tried))))
         raise error
-    policy = replace(Policy.of(cuda, table), everywhere=use == "yes")
-    return replace(policy, search="EXHAUSTIVE") if table else policy, NEVER
+    driver_stand_in.load()
+    prerequisites.prepare()
 
 
 def _signatures(

@@ -61,10 +61,9 @@ class CompiledEngine(ProgramEngine[Loaded]):
         for shapes in self._signatures:
             needs = artifact.needs(target.name, shapes, cudnn=uses_cudnn)
             self._check_needs(needs, partial(artifact.variant, target.name, shapes, cudnn=uses_cudnn))
-        self._variants = Variants(artifact, target, cudnn=uses_cudnn)
         self._code: dict[Kernel, Cubin] = {}
-        host = HostRunner(options)
-        super().__init__(artifact.description, executor_for(cuda, artifact.weights, self._look_up, host))
+        super().__init__(artifact.description, executor_for(cuda, artifact.weights, self._look_up, HostRunner(options)))
+        self._variants = Variants(artifact, target, self._executor.active, cudnn=uses_cudnn)
         if len(self._signatures) == 1:
             self.compiled(self._signatures[0])  # now, while the GPU's context is made
         for thread in preparing:

@@ -123,7 +123,8 @@ class DeviceEngine(ProgramEngine[Compiled]):
         return Tuner(executor.device.name, seconds_of)
 
     def make(self, shapes: Mapping[str, tuple[int, ...]]) -> Compiled:
-        return specialise_and_build(self.model, shapes, self.constants, self._target, self._choices)
+        with self._executor.active():  # in which cuDNN reads what the device can do
+            return specialise_and_build(self.model, shapes, self.constants, self._target, self._choices)
 
 
 def _slot(value: ir.Value) -> Slot:

@@ -9,6 +9,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
@@ -102,6 +103,8 @@ class Executor(Protocol):
     def time_calls(self, program: Program, feeds: Mapping[str, Tensor]) -> list[tuple[Call, float]]: ...
     def drop(self, program: Program) -> None: ...
     def close(self) -> None: ...
+    def active(self) -> AbstractContextManager[None]:
+        """Makes the device's context current, where it has one."""
 
 
 class Named(Protocol):
@@ -301,6 +304,9 @@ class _Simulated:
 
     def close(self) -> None:
         """Nothing is held."""
+
+    def active(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def deliver(results: Mapping[str, np.ndarray], bound: Mapping[str, Tensor] | None) -> dict[str, Tensor]:

@@ -12,7 +12,6 @@ import pytest
 import gossamer
 from blocked_imports import child
 from cases.compiled_models import CASES, CompiledCase, convolution, product_and_norm
-from conftest import missing
 from gossamer.cudnn import loader
 from gossamer.errors import ArtifactError
 from gossamer.program import CudnnCall
@@ -125,7 +124,7 @@ def test_machine_code_for_another_architecture(tmp_path: Path) -> None:
 def test_compiled_for_device_1_loaded_on_device_0(tmp_path: Path) -> None:
     """Where both are alike it runs; where not, the file is for another GPU, and the error says so."""
     if driver.device_count() < 2:
-        missing("a second GPU")
+        pytest.skip("there is one GPU")
     path, feeds = tmp_path / "model.gossamer", random_feeds(convolution())
     gossamer.compile_model(convolution(), path, targets=target_of_device(1), cudnn="no")
     if target_of_device(0).arch != target_of_device(1).arch:

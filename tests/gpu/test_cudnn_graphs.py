@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from conftest import missing
 from gossamer import settings
 from gossamer.cudnn import DeviceProperties
 from gossamer.cudnn.plan_cache import planned
+from gossamer.errors import PlanError
 from gossamer.place import CUDA
 from gossamer.program import CudnnCall
 from gossamer.providers.cudnn import Policy
@@ -140,14 +140,12 @@ def test_exhaustive_search(tmp_path: Path) -> None:
         assert "measured before: " in str(second.placement())
 
 
-def test_a_plan_of_another_device(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was compiled for another GPU is planned anew, with a warning."""
+def test_a_plan_of_another_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session's plans are for its own GPU; one that is not is refused, by names, and never executed."""
     foreign = DeviceProperties.named("t4" if target_of_device(0).arch != 75 else "h200")
     monkeypatch.setattr("gossamer.providers.cudnn.graphs.planned", _for(foreign))
-    case = convolution.PLAIN[0]
-    with caplog.at_level(logging.WARNING, "gossamer"):
-        case.check("cuda", POLICY)
-    assert "made anew: ARCH_MISMATCH" in caplog.text
+    with pytest.raises(PlanError, match=r"ARCH_MISMATCH: the plan is for .*, and this is for"):
+        convolution.PLAIN[0].check("cuda", POLICY)
 
 
 def _for(foreign: DeviceProperties) -> Callable[..., Any]:

@@ -310,7 +310,7 @@ def test_no_handle_where_there_is_no_cudnn() -> None:
     feeds = {"a": np.zeros((1, 64, 96), np.float16), "b": np.zeros((1, 96, 128), np.float16)}
     with (
         loader.force_absent(),
-        session_of(PRODUCT) as session,
+        session_of(PRODUCT, enable_cudnn=1) as session,
         pytest.raises(CudnnUnavailable, match="cuDNN was not found at runtime"),
     ):
         session.run(None, feeds)

@@ -32,7 +32,9 @@ def test_what_is_shipped_for_this_gpu_agrees() -> None:
     if not shipped:
         missing(f"a GPU that Gossamer ships the figures of; this is {here}")
     for device in shipped:
-        assert set(DeviceProperties(device.properties).differences(here)) <= {"driverVer"}, device.name
+        keys = DeviceProperties(device.properties).differences(here)
+        apart = {key: (device.properties[key], here.values[key]) for key in keys}
+        assert apart.keys() <= {"driverVer"}, (device.name, apart)
 
 
 def test_dump_makes_a_file_to_compile_for(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import gossamer
 from cases.compiled_models import convolution, one_name_for_two_weights, with_a_node_on_the_cpu, with_weights
 from gossamer import ahead_of_time, compiler, settings
 from gossamer.ahead_of_time import ProgramReport, Report
-from gossamer.cudnn import DeviceProperties, loader, plan_cache
+from gossamer.cudnn import DeviceProperties, loader, plan_cache, prerequisites
 from gossamer.cudnn.loader import Library, State
 from gossamer.cudnn.plan_cache import Planned, Task
 from gossamer.errors import CompilationError, EPFail, InvalidArgument, NoSuchFile, PlanError, UnsupportedModel
@@ -353,6 +353,7 @@ def planner(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
     monkeypatch.setattr(graphs, "planned", planned)
     monkeypatch.setattr(plan_cache.driver_stand_in, "load", lambda: None)
+    monkeypatch.setattr(prerequisites, "prepare", lambda: None)
     with loader.forced(Library(State.AVAILABLE, version=92801, lacking=frozenset())):
         yield devices
 
@@ -400,6 +401,26 @@ def test_no_does_not_look_for_cudnn(path: Path, monkeypatch: pytest.MonkeyPatch)
     """(R3.3)"""
     monkeypatch.setattr(loader, "load", lambda: pytest.fail("cuDNN was looked for"))
     compiled(convolution(), path, cudnn="no")
+
+
+def test_the_setting_of_sessions_counts(path: Path, planner: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """GOSSAMER_ENABLE_CUDNN=0 is what auto goes by; yes says more."""
+    monkeypatch.setenv("GOSSAMER_ENABLE_CUDNN", "0")
+    assert [program.plans for program in compiled(convolution(), path, cudnn="auto")[0].programs] == [0]
+    assert not planner
+    assert [program.plans for program in compiled(convolution(), path, cudnn="yes")[0].programs] == [1, 0]
+
+
+def test_a_cudnn_that_cannot_plan(path: Path, planner: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With yes that is an error; without, every node would be native, for a reason that only the placement tells."""
+
+    def prepare() -> None:
+        raise PlanError("PREREQUISITE_MISSING", "cuDNN needs a library; pip install it")
+
+    monkeypatch.setattr(prerequisites, "prepare", prepare)
+    with pytest.raises(PlanError, match="pip install it"):
+        compiled(convolution(), path, cudnn="yes")
+    assert not path.exists()
 
 
 def test_without_cudnn(path: Path) -> None:

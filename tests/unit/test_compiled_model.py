@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,9 @@ class Recorder:
 
     def close(self) -> None:
         self.closed += 1
+
+    def active(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 Gpu = Callable[..., CompiledEngine]

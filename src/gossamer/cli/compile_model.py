@@ -73,6 +73,7 @@ def _show(report: Report) -> None:
     out = console()
     columns = ("target", "inputs", "native", "cuDNN", "CPU", "kernels", "launches", "plans", "arena bytes")
     table = Table(*columns, box=None, pad_edge=False)
+    table.columns[1].overflow = "fold"
     for program in report.programs:
         table.add_row(*_row(program))
     out.print(table)

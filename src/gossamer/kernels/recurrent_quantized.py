@@ -39,4 +39,4 @@ def _weights(node: Node, index: int, scale_index: int) -> Buffer | None:
         return np.ascontiguousarray(((array.astype(np.float32) - z) * s).swapaxes(1, 2))
 
     scales = hashlib.sha256(scale.tobytes() + zero.tobytes()).hexdigest()[:16]
-    return node.derived(weights, f"by {node.inputs[scale_index].name}", (directions, rows, inputs), "float32", dequantised)
+    return node.derived(weights, f"by {scales}", (directions, rows, inputs), "float32", dequantised)

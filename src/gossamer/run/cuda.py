@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,10 @@ class CudaExecutor:
                 driver.call("cuModuleUnload", kernel.module, doing="closing")
             self._weights.clear()
             self._kernels.clear()
+
+    def active(self) -> AbstractContextManager[None]:
+        """The device's context is current inside."""
+        return self.device.active()
 
     def kernel(self, kernel: Kernel) -> LoadedKernel:
         return self._kernels[kernel]

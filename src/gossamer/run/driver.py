@@ -256,6 +256,8 @@ def copy_to_device(pointer: int, array: np.ndarray, device_id: int = 0) -> None:
     if array.nbytes:
         with device(device_id).active():
             call("cuMemcpyHtoD", pointer, array.ctypes.data, array.nbytes, doing="copying to the GPU")
+            # It returns when pageable memory was read, not when the GPU has it, and no stream of ours waits for that.
+            call("cuStreamSynchronize", 0, doing="copying to the GPU")
 
 
 def copy_to_host(array: np.ndarray, pointer: int, device_id: int = 0) -> None:

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from typing import TypeAlias
 
 from gossamer.errors import CudnnError, NotFound, PlanError
 from gossamer.program import Target
 from gossamer.program.artifact import Artifact, Variant
 from gossamer.program.manifest import CUDNN, Shapes
 
+Active: TypeAlias = Callable[[], AbstractContextManager[None]]
+
 
 class Variants:
     """One session's way to the Programs of a file.
 
     target: one of the file's, with the `device` that the session runs on. cudnn: whether the session wants it. Without
-    it, and for signatures that do not use it, cuDNN is not even looked for.
+    it, and for signatures that do not use it, cuDNN is not even looked for. active: makes the device's context current,
+    in which cuDNN reads what the device can do.
     """
 
-    def __init__(self, artifact: Artifact, target: Target, *, cudnn: bool) -> None:
-        self._artifact, self._target, self._cudnn = artifact, target, cudnn
+    def __init__(self, artifact: Artifact, target: Target, active: Active = nullcontext, *, cudnn: bool) -> None:
+        self._artifact, self._target, self._active, self._cudnn = artifact, target, active, cudnn
         self._warned = False
 
     def of(self, shapes: Shapes) -> Variant:
@@ -39,9 +45,10 @@ class Variants:
             return self._artifact.variant(name, shapes)
         made, here = self._artifact.variant(name, shapes, cudnn=True), f"cuDNN {library.version_text}"
         try:
-            properties = plan_cache.properties_of(self._target)
-            here = f"{here} on {properties}"
-            program = fitting.fitted(made.program, properties)
+            with self._active():
+                properties = plan_cache.properties_of(self._target)
+                here = f"{here} on {properties}"
+                program = fitting.fitted(made.program, properties)
         except (CudnnError, NotFound, PlanError) as error:
             self._warn(made.program.target, here, f"the native kernels are used instead, because {error}")
             return self._artifact.variant(name, shapes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -251,6 +252,9 @@ class FakeGpu:
         return sum(1e-6 if isinstance(call, CudnnCall) else 2e-6 for call in program.calls)
 
     def close(self) -> None: ...
+
+    def active(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 def test_sessions_measure_on_their_executor(monkeypatch: pytest.MonkeyPatch) -> None:
