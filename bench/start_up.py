@@ -4,9 +4,9 @@ install alone, beside the same models as ONNX files and beside onnxruntime-gpu's
     python bench/start_up.py MODEL.gossamer=DATA.npz … [--onnx MODEL.onnx=DATA.npz …] [--peer-site FOLDER]
 
 DATA.npz holds inputs and the outputs to expect, by the model's names. Each time is the median of `--runs` fresh
-processes, after one that is not counted: it reads the files into the page cache, writes byte code, and (`--onnx`)
-compiles kernels. Answers are checked. The environment is made of copies of what is installed here, since a machine with
-a GPU may have no network. --peer-site: where onnxruntime-gpu is; it finds CUDA's libraries among the packages here.
+processes, after one that is not counted: it reads the files into the page cache, and (`--onnx`) compiles kernels.
+Answers are checked. The environment is made of copies of what is installed here, since a machine with a GPU may have no
+network. --peer-site: where onnxruntime-gpu is; it finds CUDA's libraries among the packages here.
 """
 
 from __future__ import annotations
@@ -41,11 +41,9 @@ _RUN = """
 import sys, time
 from {package} import InferenceSession
 import numpy as np
-model, data, answer = sys.argv[1:]
-with np.load(data) as held:
-    held = dict(held)
+model, folder, answer = sys.argv[1:]
 session = InferenceSession(model{providers})
-feeds = {{one.name: held[one.name] for one in session.get_inputs()}}
+feeds = {{one.name: np.load(f"{{folder}}/{{one.name}}.npy") for one in session.get_inputs()}}
 outputs = session.run(None, feeds)
 ended = time.time()
 assert session.get_providers()[0] == "CUDAExecutionProvider", session.get_providers()
@@ -98,9 +96,12 @@ def measure(
     """Median seconds to the first answer, and the answers' largest error relative to the largest value expected."""
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder) / "answer.npz"
-        seconds = [_once([*command, model, data, answer], environment) for _ in range(runs + 1)]
-        with np.load(answer) as got, np.load(data) as expected:
-            errors = [_error(got[name], expected[name]) for name in got.files]
+        with np.load(data) as expected:
+            for name in expected.files:
+                np.save(Path(folder) / f"{name}.npy", expected[name])
+            seconds = [_once([*command, model, folder, answer], environment) for _ in range(runs + 1)]
+            with np.load(answer) as got:
+                errors = [_error(got[name], expected[name]) for name in got.files]
     assert max(errors) <= LIMIT, f"{model.name}: relative error {max(errors):.2e}"
     return median(seconds[1:]), max(errors)
 
@@ -132,6 +133,7 @@ def base_environment(folder: Path) -> str:
                 shutil.copy2(source, site / file)
     shutil.copytree(ROOT / "src" / "gossamer", site / "gossamer")
     python = str(folder / "bin" / "python")
+    subprocess.run([python, "-m", "compileall", "-q", "-j", "0", site], check=False)  # as pip does
     present = json.loads(subprocess.run([python, "-c", _PROBE], stdout=subprocess.PIPE, text=True, check=True).stdout)
     assert not present, f"{present} are in the base environment"
     return python

@@ -241,9 +241,9 @@ def target_of(cuda: CudaOptions) -> Target:
         return Target.named("interpreter").with_tf32(cuda.use_tf32)
     if cuda.device == "null":
         return (named or Target.named("sm_90")).with_tf32(cuda.use_tf32)
-    from gossamer.run.cuda import target_of_device
+    from gossamer.run import driver
 
-    return target_of_device(cuda.device_id, cuda.use_tf32)
+    return driver.device(cuda.device_id).target(cuda.use_tf32)
 
 
 def open_device(device_id: int) -> None:

@@ -11,7 +11,10 @@ import pytest
 import gossamer
 from cases.two_products import RNG, WEIGHT, expected, session
 from gossamer import errors
+from gossamer.build.compilation import compile_kernels
+from gossamer.program import Buffer, Program, Weight
 from gossamer.run import driver
+from gossamer.run.cuda import CudaExecutor, target_of_device
 
 
 @pytest.fixture
@@ -125,3 +128,13 @@ def test_the_current_device_of_the_caller_stays() -> None:
     with session() as s:
         s.run(None, {"x": np.ones((2, 64), np.float32)})
     assert int(driver.call("cuCtxGetCurrent")) == int(before)
+
+
+def test_constants_are_there_when_they_are_first_read() -> None:
+    """Nothing is launched: an output that is a constant is read as soon as it was uploaded."""
+    values = np.random.default_rng(0).standard_normal((100, 4096)).astype(np.float32)
+    buffers = {"y": Buffer("y", "float32", (4096,))}
+    for row in values:
+        program = Program("constant", target_of_device(0), (), ("y",), buffers, {"y": Weight("y")}, (), 0, 0)
+        with CudaExecutor({"y": row}, compile_kernels) as executor:
+            np.testing.assert_array_equal(executor.run(program, {})["y"], row)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeGuard
 
@@ -78,7 +80,9 @@ class InferenceSession:
     def _open(self, providers: GivenProviders | None, provider_options: Sequence[Mapping[str, object]] | None) -> None:
         """Make an engine for the providers, and release the one before."""
         options = self._sess_options.compile_options()
-        resolved = provider_lists.resolve(providers, provider_options, compiled=_is_compiled(self._model))
+        compiled = _is_compiled(self._model)
+        _import_meanwhile(compiled)
+        resolved = provider_lists.resolve(providers, provider_options, compiled=compiled)
         chosen = provider_lists.with_config(resolved, options.config)
         engine = create_engine(self._model, chosen, options)
         self.close()
@@ -299,6 +303,21 @@ def create_engine(model: ModelSource, providers: Sequence[ProviderOptions], opti
             raise
         engine = engines.create_engine(model, providers, options)
     return engine
+
+
+def _import_meanwhile(compiled: bool) -> None:
+    """Imports what makes the engine beside what comes before: the driver's start takes as long. What goes wrong goes
+    wrong again in `create_engine`, and is told there.
+    """
+
+    def attempt() -> None:
+        with suppress(ImportError):
+            if compiled:
+                import gossamer.compiled_model
+            else:
+                import gossamer.engines  # noqa: F401
+
+    threading.Thread(target=attempt, name="gossamer-import").start()
 
 
 def _is_compiled(model: ModelSource) -> TypeGuard[str]:
