@@ -408,7 +408,8 @@ def test_the_setting_of_sessions_counts(path: Path, planner: Counter[str], monke
     monkeypatch.setenv("GOSSAMER_ENABLE_CUDNN", "0")
     assert [program.plans for program in compiled(convolution(), path, cudnn="auto")[0].programs] == [0]
     assert not planner
-    assert [program.plans for program in compiled(convolution(), path, cudnn="yes")[0].programs] == [1, 0]
+    with_plans, native = compiled(convolution(), path, cudnn="yes")[0].programs
+    assert with_plans.plans > native.plans == 0
 
 
 def test_a_cudnn_that_cannot_plan(path: Path, planner: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
