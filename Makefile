@@ -24,7 +24,7 @@ $(1)/bin/python $(PYTEST) -m 'not interpreter and not gpu' $(3) || status=$$?; \
 exit $$status
 endef
 
-.PHONY: help demo test test-cudnn lint format gpu gpu-legs clean
+.PHONY: help demo test test-cudnn lint format gpu gpu-proof clean
 .DELETE_ON_ERROR:
 
 help:
@@ -34,7 +34,8 @@ help:
 	@echo 'make lint    ruff and mypy'
 	@echo 'make format  ruff, rewriting'
 	@echo 'make gpu     the tests that need a GPU; GOSSAMER_PYTHON=python3 runs them with that Python as it is'
-	@echo 'make gpu-legs   the same three times, with a Python that has cuDNN: without it, with it, and with enable_cudnn=0'
+	@echo 'make gpu-proof   all that only a GPU can show: these tests without cuDNN, with it and with it disabled, under'
+	@echo '                 the sanitizer, and benchmarks; GOSSAMER_PYTHON names a Python that has PyTorch, ONLY=leg a part'
 	@echo 'make clean   remove both environments and everything that was built'
 
 demo: $(VENV)/demo.stamp
@@ -68,13 +69,9 @@ gpu: $(VENV)/test.stamp
 	GOSSAMER_STRICT=1 $(BIN)/python -m pytest -m gpu tests/gpu
 endif
 
-# All three, whatever becomes of the others. tests/cudnn_legs.py says what is held in each.
-gpu-legs: $(if $(GOSSAMER_PYTHON),,$(CUDNN_VENV)/test.stamp)
-	@export GOSSAMER_STRICT=1 PYTHONPATH=src; python=$(or $(GOSSAMER_PYTHON),$(CUDNN_VENV)/bin/python); status=0; \
-	CUDNN_LEG=absent $$python tests/without_cudnn.py -m pytest -m gpu tests/gpu || status=$$?; \
-	CUDNN_LEG=installed $$python -m pytest -m gpu tests/gpu || status=$$?; \
-	CUDNN_LEG=disabled $$python -m pytest -m gpu tests/gpu || status=$$?; \
-	exit $$status
+# What ended well is not done again; build/proof has logs, rows and a summary. PyTorch is for some tests and benchmarks.
+gpu-proof: $(if $(GOSSAMER_PYTHON),,$(CUDNN_VENV)/test.stamp)
+	$(or $(GOSSAMER_PYTHON),$(CUDNN_VENV)/bin/python) tools/prove_on_gpu.py build/proof --only '$(ONLY)'
 
 clean:
 	rm -rf $(VENV) $(CUDNN_VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -5,7 +5,7 @@
     installed    one is there, and sessions use it
 
 Who says nothing runs what fits the machine. `python tests/without_cudnn.py` makes the first leg of an environment that
-has cuDNN.
+has cuDNN, and `tools/prove_on_gpu.py` runs all three.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Examples in documents, to be run by tests: fenced blocks of Python, by what they need."""
+"""Examples that tests run: the sample, and fenced blocks of Python in documents, by what they need."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-CUDNN_GRAPHS = Path(__file__).parents[1] / "docs" / "cudnn_graphs.md"
+CHECKOUT = Path(__file__).parents[1]
+CUDNN_GRAPHS = CHECKOUT / "docs" / "cudnn_graphs.md"
+SAMPLE = CHECKOUT / "demo" / "cudnn_plan.py"
 
 WITHOUT_GPU = "python"
 ON_GPU = "python gpu"

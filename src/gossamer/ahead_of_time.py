@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -25,6 +26,7 @@ from gossamer.cudnn import driver_stand_in, loader, prerequisites
 from gossamer.diagnostics import stage
 from gossamer.engines import describe, loaded
 from gossamer.errors import EPFail, InvalidArgument
+from gossamer.model.load import FILES
 from gossamer.model.node import Constants
 from gossamer.options import CompileOptions, CudaOptions
 from gossamer.place import CPU, CUDA, PlacedNode
@@ -58,14 +60,16 @@ class ProgramReport:
     """One Program of the file.
 
     nodes: after fusion, by who runs them: the CUDA provider's kernels, cuDNN, the CPU provider. cpu_nodes: the last
-    ones, by operator and reason. convolutions: on the GPU; tuned: how many of them the tuning table decided.
-    arena_bytes: device memory for everything but weights. needs: `Program.needs`.
+    ones, by operator and reason. refused: what cuDNN was asked to do and does not, by reason. convolutions: on the GPU;
+    tuned: how many of them the tuning table decided. arena_bytes: device memory for everything but weights. needs:
+    `Program.needs`.
     """
 
     target: str
     shapes: Signature
     nodes: Mapping[str, int]
     cpu_nodes: tuple[str, ...]
+    refused: tuple[str, ...]
     convolutions: int
     tuned: int
     kernels: int
@@ -97,6 +101,11 @@ class Report:
     def cpu_nodes(self) -> tuple[str, ...]:
         """Every node that the CPU runs in some Program, with the reason."""
         return tuple(dict.fromkeys(node for program in self.programs for node in program.cpu_nodes))
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Why cuDNN does not do, in some Program, what it was asked to do."""
+        return tuple(dict.fromkeys(nodes for program in self.programs for nodes in program.refused))
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -134,7 +143,6 @@ def compile_model(
     nothing about the targets; UnsupportedModel naming every node that no provider takes; CompilationError; EPFail where
     cuDNN is wanted and is not here, PlanError where it lacks what it needs; and what loading a model raises.
     """
-    diagnostics.listen()
     how = Compilation.of(targets, cudnn, tuning, sess_options, provider_options)
     return how.compile(loaded(source), path, signatures)
 
@@ -158,6 +166,7 @@ class Compilation:
         sess_options: SessionOptions | None,
         provider_options: Mapping[str, object] | None,
     ) -> Compilation:
+        diagnostics.listen()
         options = (sess_options or SessionOptions()).compile_options()
         cuda = _cuda_options(provider_options or {}, options)
         chosen = tuple(
@@ -171,14 +180,15 @@ class Compilation:
         self, model: ir.Model, path: str | os.PathLike[str], signatures: Sequence[Mapping[str, Sequence[int]]]
     ) -> Report:
         """Writes the file. model: as it was loaded; it is changed."""
-        _check_path(path, model)
+        with _writing(path):
+            _check_path(path, model)
         description = describe(model)
         shapes = _signatures(description, signatures, self.options.dimensions)
         constants = prepare(model, self.options)
         every = list(self._programs(model, shapes, constants))
         codes = _codes(compiled.program for compiled in every)
         variants = [_variant(compiled, codes) for compiled in every]
-        with stage(f"write {os.fspath(path)}"), TemporaryFile(dir=Path(path).parent) as spool:
+        with stage(f"write {os.fspath(path)}"), _writing(path), TemporaryFile(dir=Path(path).parent) as spool:
             weights = _Spooled(constants, spool)
             write_artifact(path, replace(description, versions=_versions(variants)), variants, weights)
         return replace(_report(path, every), tuning=self.tuning)
@@ -201,9 +211,17 @@ def _check_path(path: str | os.PathLike[str], model: ir.Model) -> None:
     if file.is_dir() or not file.parent.is_dir() or not os.access(file.parent, os.W_OK):
         why = "it is a folder" if file.is_dir() else f"there is no folder '{file.parent}' that can be written"
         raise InvalidArgument(f"{file} cannot be written: {why}")
-    source = Path(str(model.meta["gossamer.source"]))
-    if file.exists() and source.exists() and file.samefile(source):
-        raise InvalidArgument(f"{file} is the model itself: name another file for the compiled one")
+    if file.exists() and any(file.samefile(source) for source in model.meta[FILES]):
+        raise InvalidArgument(f"{file} is the model itself, or holds its weights: name another file to write")
+
+
+@contextmanager
+def _writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What the file system says, as InvalidArgument: a full disk, first of all."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidArgument(f"{os.fspath(path)} cannot be written: {error.strerror or error}") from error
 
 
 def _cuda_options(given: Mapping[str, object], options: CompileOptions) -> CudaOptions:
@@ -389,13 +407,14 @@ def _program_report(compiled: Compiled) -> ProgramReport:
         {name: program.buffers[name].shape for name in program.inputs},
         dict(where),
         tuple(_on_cpu(placement)),
+        tuple(_refused(placement)),
         convolutions=sum(
             node.provider == CUDA and operator_of(node.domain, node.op_type) in MEASURED for node in placement
         ),
         tuned=sum(bool(node.choice) for node in placement),
         kernels=len(program.kernels),
         launches=sum(1 for _ in program.launches),
-        plans=sum(isinstance(call, CudnnCall) and bool(call.plan) for call in program.calls),
+        plans=len({call.plan for call in program.calls if isinstance(call, CudnnCall) and call.plan}),
         arena_bytes=program.arena_bytes,
         needs=program.needs,
     )
@@ -408,3 +427,9 @@ def _on_cpu(placement: Iterable[PlacedNode]) -> Iterator[str]:
         if node.provider == CPU:
             names.setdefault(f"{node.op_type}: {'; '.join(why for _, why in node.refusals)}", []).append(node.name)
     return (f"{why} ({', '.join(nodes)})" for why, nodes in names.items())
+
+
+def _refused(placement: Iterable[PlacedNode]) -> Iterator[str]:
+    """The nodes that cuDNN was asked to take and does not, by reason: `53 nodes: cuDNN … needs libcublasLt.so.13 …`."""
+    reasons = Counter(why for node in placement for who, why in node.refusals if who == CUDNN)
+    return (f"{count} node{'s' * (count != 1)}: {why}" for why, count in reasons.items())

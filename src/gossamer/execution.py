@@ -200,9 +200,9 @@ class ProgramEngine(Engine, Generic[R]):
 
         Raises InvalidArgument where placement depends on shapes that nobody has given yet.
         """
-        if self._kept:
-            return next(reversed(self._kept.values())).placement
-        return self.compiled(self.only_shapes()).placement
+        with self._lock:
+            latest = next(reversed(self._kept.values()), None)
+        return (latest or self.compiled(self.only_shapes())).placement
 
     def only_shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The shapes of the inputs, where the model leaves no choice. Raises InvalidArgument where it does."""

@@ -7,12 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import TESTS
 from cudnn_releases import Release
-from documents import CUDNN_GRAPHS, WITHOUT_GPU, blocks
+from documents import CUDNN_GRAPHS, SAMPLE, WITHOUT_GPU, blocks
 from gossamer.cudnn import DeviceProperties, driver_stand_in
-
-SAMPLE = TESTS.parent / "demo" / "cudnn_plan.py"
 
 
 def sample(release: Release, *arguments: object) -> subprocess.CompletedProcess[str]:

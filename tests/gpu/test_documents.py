@@ -9,12 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from conftest import TESTS
-from documents import CUDNN_GRAPHS, ON_GPU, blocks
+from documents import CUDNN_GRAPHS, ON_GPU, SAMPLE, blocks
 from gossamer.cudnn import DeviceProperties
-
-SAMPLE = TESTS.parent / "demo" / "cudnn_plan.py"
-
 
 pytestmark = pytest.mark.usefixtures("planning_cudnn")
 

@@ -20,7 +20,6 @@ from gossamer.run.cuda import target_of_device
 @pytest.mark.parametrize("batch", golden_model.BATCHES)
 @pytest.mark.parametrize("cudnn", [0, 1])
 def test_golden_file(version: int, batch: int, cudnn: int) -> None:
-    pytest.importorskip("onnxruntime")
     path = golden_model.golden_file(version)
     try:
         open_artifact(path).target_for(target_of_device(0, True))

@@ -94,6 +94,7 @@ def test_what_the_report_says(path: Path, compiled_kernels: Counter[str]) -> Non
         {"x": (2, 3, 12, 12)},
         {CUDA: len(artifact.variant("sm_90", program.shapes).placement.nodes)},
         cpu_nodes=(),
+        refused=(),
         convolutions=2,
         tuned=0,
         kernels=len(made.kernels),
@@ -312,14 +313,23 @@ def test_targets_that_do_not_do(path: Path, targets: Any, text: str) -> None:
 
 
 def test_files_that_cannot_be_written(tmp_path: Path, compiled_kernels: Counter[str]) -> None:
-    source = tmp_path / "model.onnx"
-    onnx.save(convolution(), source)
-    before = source.read_bytes()
-    for file, why in ((tmp_path, "a folder"), (tmp_path / "no" / "file", "no folder"), (source, "the model itself")):
+    source, weights = tmp_path / "model.onnx", tmp_path / "weights.bin"
+    onnx.save(convolution(), source, save_as_external_data=True, size_threshold=0, location=weights.name)
+    before = source.read_bytes(), weights.read_bytes()
+    own = "the model itself, or holds its weights"
+    for file, why in ((tmp_path, "a folder"), (tmp_path / "no" / "file", "no folder"), (source, own), (weights, own)):
         with pytest.raises(InvalidArgument, match=why):
             compiled(source, file)
-    assert source.read_bytes() == before
+    assert (source.read_bytes(), weights.read_bytes()) == before
     assert not compiled_kernels
+
+
+def test_what_only_writing_finds(tmp_path: Path) -> None:
+    """A name that is too long, as a full disk would be: named, and nothing is left."""
+    file = tmp_path / ("x" * 300)
+    with pytest.raises(InvalidArgument, match="x cannot be written: File name too long"):
+        compiled(convolution(), file)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_failure_leaves_the_file_that_was_there(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,15 +423,19 @@ def test_the_setting_of_sessions_counts(path: Path, planner: Counter[str], monke
 
 
 def test_a_cudnn_that_cannot_plan(path: Path, planner: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """With yes that is an error; without, every node would be native, for a reason that only the placement tells."""
+    """With yes that is an error; without, every node is native, and the report says why."""
 
-    def prepare() -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PlanError("PREREQUISITE_MISSING", "cuDNN needs a library; pip install it")
 
-    monkeypatch.setattr(prerequisites, "prepare", prepare)
+    monkeypatch.setattr(prerequisites, "prepare", refuse)
+    monkeypatch.setattr(graphs, "planned", refuse)
     with pytest.raises(PlanError, match="pip install it"):
         compiled(convolution(), path, cudnn="yes")
     assert not path.exists()
+    report, _ = compiled(convolution(), path, targets=["h200", "sm_90"], cudnn="auto")
+    assert [program.plans for program in report.programs] == [0, 0]
+    assert report.refused == ("2 nodes: PREREQUISITE_MISSING: cuDNN needs a library; pip install it",)
 
 
 def test_without_cudnn(path: Path) -> None:

@@ -17,10 +17,13 @@ import numpy as np
 import pytest
 
 import against_cudnn
+import gossamer
 import operator_case
 import operators
 import replay
 import results
+import start_up
+from cases.compiled_models import convolution
 from gossamer.program import Arena, Program, Target
 from operator_cases import all_cases, ceiling_cases
 
@@ -104,6 +107,46 @@ def test_rows_of_before_a_column_existed_stay(tmp_path: Path) -> None:
     assert tuple(reader.fieldnames or ()) == results.COLUMNS
     assert [row["case"] for row in rows] == ["old", "new", "newer"]
     assert (rows[0]["us"], rows[0]["gb_per_s"], rows[1]["gb_per_s"]) == ("12.5", "", "4000")
+
+
+# From starting a process to the first answer
+
+
+def test_start_up_is_measured_where_nothing_but_the_base_install_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By compiled byte code, of packages as they are installed, whatever this process's own environment shows."""
+    compiled = tmp_path / "convolution.gossamer"
+    gossamer.compile_model(convolution(), compiled, targets="sm_90", cudnn="no")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setenv("PYTHONPATH", str(BENCH.parent / "src"))
+    python = start_up.base_environment(tmp_path / "base")
+    (site,) = (tmp_path / "base").glob("lib/python*/site-packages")
+    for package in ("gossamer", "numpy", "cuda/bindings"):
+        assert list((site / package).glob("__pycache__/*.pyc")), package
+    with gossamer.InferenceSession(compiled, providers=[("CUDAExecutionProvider", {"device": "null"})]) as null:
+        (x,), (y,) = null.get_inputs(), null.get_outputs()
+    np.save(tmp_path / f"{x.name}.npy", np.ones(x.shape, np.float32))
+    where = [python, "-c", "import gossamer; print(gossamer.__file__)"]
+    found = subprocess.run(where, env=start_up.bare(), capture_output=True, text=True, check=True).stdout
+    assert Path(found.strip()).is_relative_to(site)
+    command = [python, "-c", start_up.OURS, compiled, tmp_path, tmp_path / "answer.npz"]
+    seconds = start_up._once(command, start_up.bare() | {"GOSSAMER_DEVICE": "null"})
+    assert 0 < seconds < 60
+    with np.load(tmp_path / "answer.npz") as answer:
+        assert answer[y.name].shape == tuple(y.shape)
+
+
+def test_a_wrong_first_answer_is_no_row(tmp_path: Path) -> None:
+    expected = tmp_path / "model.npz"
+    np.savez(expected, x=np.ones(3, np.float32), y=np.ones(3, np.float32))
+    code = "import sys, time, numpy; numpy.savez(sys.argv[3], y=numpy.array([1, {}, 1])); print(time.time())"
+    command = [sys.executable, "-c", code.format(1.01)]
+    _, error = start_up.measure(command, tmp_path / "model", expected, 2, os.environ)
+    assert error == pytest.approx(0.01)
+    for wrong in ("1.1", "numpy.nan"):
+        with pytest.raises(AssertionError, match="relative error"):
+            start_up.measure([sys.executable, "-c", code.format(wrong)], tmp_path / "model", expected, 1, os.environ)
 
 
 # Beside cuDNN

@@ -451,6 +451,7 @@ def test_dump_without_a_gpu(gossamer: Gossamer, monkeypatch: pytest.MonkeyPatch,
     result = gossamer("target", "dump", "-o", tmp_path / "this.json")
     assert (result.status, result.out) == (1, "")
     assert "CUDA device 0 is not available; looked for:\n  NVIDIA driver (libcuda.so.1): not found" in result.err
+    assert "run it on the machine with the GPU" in result.err
     assert not (tmp_path / "this.json").exists()
 
 

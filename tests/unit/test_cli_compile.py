@@ -191,10 +191,13 @@ def test_what_tuning_and_cudnn_add(
     gossamer: Gossamer, tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lines of a report with both."""
-    program = ahead_of_time.ProgramReport("h200", {"x": (1,)}, {}, (), 53, 12, 9, 20, 40, 0, ("cudnn",))
+    program = ahead_of_time.ProgramReport(
+        "h200", {"x": (1,)}, {}, (), ("3 nodes: no",), 53, 12, 9, 20, 40, 0, ("cudnn",)
+    )
     report = ahead_of_time.Report("f", (program,), 1, 2, 3, 4, {"cudnn": "9.28.1"}, tuning="t.json")
     compilation = SimpleNamespace(compile=lambda *_: report)
     monkeypatch.setattr(ahead_of_time.Compilation, "of", lambda *_: compilation)
     out = gossamer(saved(convolution(), tmp_path), "-o", file, "--target", "h200").out
     assert "t.json: 12 of 53 convolutions for h200, x=1; the others went by heuristics\n" in out
     assert "  cuDNN 9.28.1 is used where it is installed; without it, native kernels are\n" in out
+    assert "  cuDNN does not take 3 nodes: no\n" in out

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import logging
+import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -110,6 +112,38 @@ def test_a_worker_that_dies_is_reported_and_replaced(
     assert not worker.alive
     assert compilation._worker() is not worker
     assert compilation._compile_and_store(kernels[0], HOPPER).arch == 90
+
+
+def test_after_a_failure_no_other_kernel_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor after Ctrl-C: a process ends when its pool has nothing to do."""
+    kernels = [Kernel(f"copies.{name}", (), ()) for name in ("fails", "is_running", "waits")]
+    begun, told = [], threading.Event()
+
+    def compile_and_store(kernel: Kernel, target: Target) -> None:
+        begun.append(kernel)
+        if kernel is kernels[0]:
+            raise KeyboardInterrupt
+        told.wait(30)
+
+    monkeypatch.setattr(compilation, "_compile_and_store", compile_and_store)
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(compilation, "_pool", lambda: pool)
+        with pytest.raises(KeyboardInterrupt):
+            compile_kernels(kernels, HOPPER)
+        told.set()
+    assert kernels[2] not in begun
+
+
+def test_ctrl_c_ends_a_worker_without_a_word(
+    kernels: tuple[Kernel, ...], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A terminal sends it to this process and to its workers."""
+    monkeypatch.setattr(compilation, "_local", threading.local())
+    compilation._compile_and_store(kernels[0], HOPPER)
+    process = compilation._worker()._process
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 0
+    assert capfd.readouterr().err == ""
 
 
 def test_a_worker_compiles_even_where_this_process_interprets(

@@ -651,20 +651,6 @@ def test_a_call_stands_between_graphs(recorder: Recorder) -> None:
     assert "python" not in recorder.names()[slice(*recording)]
 
 
-def test_after_an_error_the_next_stream_waits(recorder: Recorder) -> None:
-    """What was enqueued before the function raised still uses the arena."""
-
-    def function(ctx: KernelContext) -> None:
-        raise ValueError("no")
-
-    registered(function)
-    made = context_of()
-    with pytest.raises(ValueError, match="no"):
-        made.execute(made.prepare(program_with_a_call()), 5, graphs=False)
-    made.follow(6)
-    assert recorder.calls[-2:] == [("cuEventRecord", 8, 5), ("cuStreamWaitEvent", 6, 8, 0)]
-
-
 def test_a_context_has_one_handle_made_at_first_need(monkeypatch: pytest.MonkeyPatch, recorder: Recorder) -> None:
     """R4.1, with sessions of both policies sharing what a process has."""
     made = context_of()

@@ -39,6 +39,12 @@ WRONG = {
     "pad": ("p = Constant <value_ints = [-2, 0, -1, 0]> () y = Pad (m, p)", r"would have the shape \[-1, 3\]"),
     "axis_of_a_scalar": ("y = ArgMax <axis = 0> (a)", "has 0 axes"),
     "trilu": ("y = Trilu (v3)", "not 2 or more"),
+    "matmul": ("y = MatMul (m, m)", r"shapes \[2, 3\], \[2, 3\]: .*Incompatible dimensions"),
+    "gemm_inner": ("y = Gemm (m, m)", "Dimension mismatch"),
+    "broadcasting": ("y = Add (m, m56)", "Incompatible dimensions"),
+    "inside": ("t1 = MatMul (m, m) y = Relu (t1)", "MatMul.*Incompatible dimensions"),
+    "concat": ("y = Concat <axis = 0> (m, v4)", r"shapes \[2, 3\], \[4\]"),
+    "reshape": ("n = Constant <value_ints = [3, 3]> () y = Reshape (m, n)", r"not as many elements as \[3, 3\]"),
 }
 INPUTS = """float[1,3,5,5] i, float[1,2,5,5] c, float[1,2,1,1] s, float[4,2,3,3] f, uint8[1,3,5,5] u, uint8[4,2,3,3] q,
     float a, float[3] v3, float[4] v4, float[2,3] m, float[4,5,6] t, int64[3,3] k, int64[1,3] j,
@@ -69,3 +75,10 @@ def test_what_is_wrong_is_named(name: str) -> None:
 ])  # fmt: skip
 def test_what_is_right_passes(body: str, opset: int) -> None:
     specialised(body, opset)
+
+
+def test_what_the_file_claims_of_outputs_does_not_hide_it() -> None:
+    model = load(parse("g (float[2,5] x, float[4,4] w) => (float[2,4] y) { y = MatMul (x, w) }"))
+    passes.prepare(model)
+    with pytest.raises(errors.InvalidGraph, match="Incompatible dimensions"):
+        passes.specialise(model, {"x": (2, 5), "w": (4, 4)})

@@ -16,7 +16,7 @@ from fake_driver import FakeDriver
 from gossamer.errors import InvalidArgument
 from gossamer.run import dlpack
 from gossamer.run.device_tensor import DeviceTensor, is_dense
-from gossamer.session import OrtValue
+from gossamer.session import OrtValue, memory
 from gossamer.session.element_types import ELEMENT_TYPES
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -255,6 +255,8 @@ class Producer:
 
 
 class CudaArray(Producer):
+    stream: int | None = 7
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         return {
@@ -263,7 +265,7 @@ class CudaArray(Producer):
             "typestr": "<f4",
             "strides": self.strides,
             "version": 3,
-            "stream": 7,
+            "stream": self.stream,
         }
 
 
@@ -289,6 +291,29 @@ def test_cuda_array_interface(gpu: FakeDriver) -> None:
     np.testing.assert_array_equal(OrtValue.from_cuda_array_interface(dense).numpy(), X)
     with pytest.raises(InvalidArgument, match=r"row-major.*strides"):
         OrtValue.from_cuda_array_interface(CudaArray(dense.value, strides=(4, 8)))
+
+
+@pytest.mark.parametrize(
+    ("producers", "ours", "waited"),
+    [
+        (None, None, [(1, 0)]),
+        (1, None, [(1, 0)]),
+        (7, None, [(7, 0)]),
+        (None, 9, []),
+        (9, 9, []),
+        (7, 9, [(7, 0)]),
+        (1, 9, [(1, 0)]),
+        (1, 0, []),
+    ],
+)
+def test_whom_a_cuda_array_waits_for(
+    gpu: FakeDriver, producers: int | None, ours: int | None, waited: list[tuple[int, int]]
+) -> None:
+    """Work on the default stream is behind nothing else: streams that do not block never wait for it by themselves."""
+    source = CudaArray(OrtValue.ortvalue_from_numpy(X, "cuda"))
+    source.stream = producers
+    memory.adopt(source, ours)
+    assert gpu.waited == waited
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,13 @@ from gossamer.program import Kernel, Target
 from gossamer.program.cubin import Cubin
 
 _BOOT = """\
-import json, sys
-sys.path[:] = json.loads(sys.stdin.readline())
-from gossamer.build.worker import main
-main()
+import contextlib, json, sys
+with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
+    sys.path[:] = json.loads(sys.stdin.readline())
+    from gossamer.build.worker import main
+    main()
 """
+"""Ctrl-C, which a terminal sends to workers, too, ends one without a word; so does the end of the asking process."""
 _CACHE_FORMAT = 1
 _COMPILERS = ("TRITON_", "PTXAS_", "LLVM_", "MLIR_", "DISABLE_LLVM_OPT", "DISABLE_PTXAS_OPT")
 _OURS = frozenset({"TRITON_INTERPRET", "TRITON_CACHE_DIR", "TRITON_DEFAULT_FP_FUSION", "TRITON_DISABLE_LINE_INFO"})
@@ -51,9 +53,13 @@ def compile_kernels(kernels: Iterable[Kernel], target: Target) -> dict[Kernel, C
     with stage(f"compile {len(missing)} of {len(wanted)} kernels for {target.name}"):
         # The threads of the pool see the settings of this one, overrides included.
         futures = [_pool().submit(copy_context().run, _compile_and_store, kernel, target) for kernel in missing]
-        for kernel, future in zip(missing, futures, strict=True):
-            ready[kernel] = future.result()
-            advance(len(ready), len(wanted))
+        try:
+            for kernel, future in zip(missing, futures, strict=True):
+                ready[kernel] = future.result()
+                advance(len(ready), len(wanted))
+        finally:  # one failed, or Ctrl-C: the process would not end before all the others were compiled
+            for future in futures:
+                future.cancel()
     return ready
 
 

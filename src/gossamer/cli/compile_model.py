@@ -37,7 +37,7 @@ def compile_model(
 
     Errors: those of `gossamer.compile_model`; DeviceNotFound is none of them: without a GPU, a target has to be named.
     """
-    names = [name for text in targets for name in text.split(",") if name]
+    names = [name.strip() for text in targets for name in text.split(",") if name.strip()]
     compilation = Compilation.of(names or _own_target(), cudnn, tuning, None, request.options)
     with progress_bars():
         model = loaded(request.model)
@@ -83,6 +83,8 @@ def _show(report: Report) -> None:
     )
     for line in (*_tuned(report), *_needs(report)):
         out.print(line)
+    for nodes in report.refused:
+        out.print(f"  cuDNN does not take {nodes}")
     out.print("made by " + ", ".join(f"{name} {version}" for name, version in report.versions.items()))
 
 

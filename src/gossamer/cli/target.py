@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from rich.table import Table
 
 from gossamer.cli.output import console
-from gossamer.errors import InvalidArgument
+from gossamer.errors import DeviceNotFound, InvalidArgument
 from gossamer.program import Target
 from gossamer.program.shipped_devices import shipped_device, shipped_devices
 
@@ -76,7 +77,11 @@ def dump_target(ordinal: int, file: Path | None) -> None:
         raise InvalidArgument(f"-o {file}: a name that ends in .json is wanted, for --target to take it")
     from gossamer.run.device_properties import device_properties
 
-    properties = device_properties(ordinal)
+    try:
+        properties = device_properties(ordinal)
+    except DeviceNotFound as missing:
+        remedy = "run it on the machine with the GPU; those of `gossamer target list` can be named without a file"
+        raise replace(missing, remedy=remedy) from None
     text = json.dumps(properties.values, indent=2, sort_keys=True)
     if file is None:
         print(text)

@@ -31,6 +31,8 @@ from gossamer.model.tensors import Origin, attach_tensors
 _TOO_NEW = f"upgrade the onnx package (this is {onnx.__version__}), or export the model for an older version"
 OLDEST_OPSET = 7
 """What onnxruntime guarantees too; older operators differ in broadcasting and in what is an attribute."""
+FILES = "gossamer.files"
+"""In a model's `meta`: paths of the file it was read from and of those that hold its tensors."""
 _ONNXRUNTIMES = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators that onnxruntime, and the tools that come with it, have in ONNX's own domain at every opset."""
 
@@ -57,8 +59,8 @@ def load(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> ir.Model:
     if problem is not None:
         raise InvalidGraph(f"{origin.name}: {problem}")
     model = _deserialise(proto, origin)
-    model.meta["gossamer.source"] = origin.name
-    attach_tensors(model, origin)
+    outside = attach_tensors(model, origin)
+    model.meta[FILES] = outside if origin.folder is None else (Path(origin.name), *outside)
     _normalise(model, origin)
     _check_domains(model, origin)
     _check_operators(model, origin)

@@ -1,4 +1,5 @@
-"""What the operators' texts say of the shapes of their inputs, where ONNX's shape inference does not look.
+"""What the operators' texts say of the shapes of their inputs: what ONNX's shape inference knows, and keeps to itself
+when it infers a whole model, and what it does not look at.
 
 Kernels take it for granted: they would read beyond a tensor that is smaller than the others imply.
 """
@@ -8,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import TypeAlias
 
+import onnx
 import onnx_ir as ir
 
 from gossamer.errors import InvalidGraph
-from gossamer.model.edit import static_shape
+from gossamer.model.edit import may_have_subgraphs, static_shape
 
 MICROSOFT = "com.microsoft"
 
@@ -26,8 +29,9 @@ def check_operands(model: ir.Model) -> None:
     Shapes that are not known yet contradict nothing.
     """
     for node in model.graph:
+        operands = _Operands(node, model.graph.opset_imports)
         rule = _RULES.get((node.domain, node.op_type))
-        problem = _negative(node) or (rule(_Operands(node, model.graph.opset_imports)) if rule else None)
+        problem = _negative(node) or (rule(operands) if rule else None) or _contradiction(operands)
         if problem:
             name = node.name or next((value.name for value in node.outputs if value.name), "")
             raise InvalidGraph(f"node '{name}' ({node.op_type}): {problem}")
@@ -38,6 +42,27 @@ def _negative(node: ir.Node) -> str | None:
         shape = static_shape(value)
         if shape is not None and min(shape, default=0) < 0:
             return f"its output '{value.name}' would have the shape {list(shape)}"
+    return None
+
+
+def _is_known(value: ir.Value | None) -> bool:
+    return value is None or (isinstance(value.type, ir.TensorType) and static_shape(value) is not None)
+
+
+def _contradiction(operands: _Operands) -> str | None:
+    """What shape inference has against a node that has known inputs, and outputs of which it found nothing."""
+    node, version = operands.node, operands.version
+    if node.domain or may_have_subgraphs(node) or all(_is_known(value) for value in node.outputs if value.name):
+        return None
+    if not all(map(_is_known, node.inputs)) or not onnx.defs.has(node.op_type, version, ""):
+        return None
+    types = {value.name or "": ir.serde.serialize_value(value).type for value in node.inputs if value is not None}
+    schema = onnx.defs.get_schema(node.op_type, version, "")
+    try:
+        onnx.shape_inference.infer_node_outputs(schema, ir.serde.serialize_node(node), types)
+    except onnx.shape_inference.InferenceError as error:
+        shapes = ", ".join(str(list(value.shape or ())) for value in node.inputs if value is not None)
+        return f"its inputs have the shapes {shapes}: {error}"
     return None
 
 
@@ -83,6 +108,13 @@ def _axis(operands: _Operands, *, default: int = 0) -> str | None:
     if shapes is None or -len(shapes[0]) <= axis < len(shapes[0]):
         return None
     return f"its input has {len(shapes[0])} axes, none of them is axis {axis}"
+
+
+def _reshape(operands: _Operands) -> str | None:
+    shape, result = operands.shape(0), static_shape(operands.node.outputs[0])
+    if shape is None or result is None or prod(shape) == prod(result):
+        return None
+    return f"an input of the shape {list(shape)} has not as many elements as {list(result)}"
 
 
 def _rank(operands: _Operands, *, least: int) -> str | None:
@@ -234,6 +266,7 @@ def _blocks(operands: _Operands, *, of_channels: bool) -> str | None:
 _RULES: Mapping[tuple[str, str], _Rule] = {
     **{("", name): _axis for name in ("ArgMax", "ArgMin", "Concat", "Gather", "Split")},
     ("", "LpNormalization"): partial(_axis, default=-1),
+    ("", "Reshape"): _reshape,
     ("", "Trilu"): partial(_rank, least=2),
     ("", "Conv"): _convolution,
     ("", "ConvInteger"): partial(_convolution, bias=None),

@@ -41,10 +41,11 @@ class Origin:
         return cls(str(path), path.parent)
 
 
-def attach_tensors(model: ir.Model, origin: Origin) -> None:
+def attach_tensors(model: ir.Model, origin: Origin) -> tuple[Path, ...]:
     """Check the size of every tensor, decode small ones, and memory-map those that are kept in other files.
 
-    Raises InvalidGraph (a size that does not fit, a location that is refused) and NoSuchFile, naming model and tensor.
+    Gives these files. Raises InvalidGraph (a size that does not fit, a location that is refused) and NoSuchFile, naming
+    model and tensor.
     """
     maps: dict[Path, np.ndarray] = {}
 
@@ -59,6 +60,7 @@ def attach_tensors(model: ir.Model, origin: Origin) -> None:
     _change_tensors(model.graph, attached)
     for function in model.functions.values():
         _change_tensors(function.graph, attached)
+    return tuple(maps)
 
 
 def _change_tensors(scope: ir.Graph, change: Callable[[ir.TensorProtocol, str], ir.TensorProtocol]) -> None:

@@ -14,6 +14,7 @@ import mmap
 import os
 import re
 import struct
+import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -128,7 +129,7 @@ def write_archive(
     manifest = manifest_for(checksums)
     first: tuple[str, Checksum, Chunks] = (MANIFEST, Checksum.of([manifest]), lambda: [manifest])
     contents = [first, *((name, checksum, members[name]) for name, checksum in checksums.items())]
-    partial = Path(path).with_name(f".{Path(path).name}.{os.getpid()}")
+    partial = Path(path).with_name(f".{Path(path).name}.{os.getpid()}.{threading.get_ident()}")
     try:
         with open(partial, "wb") as file:
             for piece in _pieces(contents):

@@ -14,7 +14,6 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -48,7 +47,7 @@ from gossamer.program.manifest import (
 from gossamer.program.placement import PlacedRecord, Placement
 from gossamer.program.program import Program
 from gossamer.program.shipped_devices import architectures
-from gossamer.program.soundness import check_program
+from gossamer.program.soundness import check_program, difference_of_ends
 from gossamer.program.target import Target
 from gossamer.program.tensors import read_tensors, tensor_chunks
 
@@ -87,7 +86,7 @@ def write_artifact(
     with a node that has to run through a cuDNN that is not here; where one target name stands for two targets; and
     where weights or machine code are missing.
     """
-    _check_variants(variants, weights)
+    _check_variants(description, variants, weights)
     members: dict[str, Chunks] = {}
     entries = sorted((_entry(variant, members) for variant in variants), key=lambda entry: entry.order)
     if problem := problem_of(entries):
@@ -118,12 +117,10 @@ class _Chosen(Mapping[str, np.ndarray]):
 
     def __init__(self, source: Mapping[str, np.ndarray], keys: Sequence[str]) -> None:
         self._source = source
-        self._keys = dict.fromkeys(keys)
+        self._keys = {key: key for key in keys}
 
     def __getitem__(self, key: str) -> np.ndarray:
-        if key not in self._keys:
-            raise KeyError(key)
-        return self._source[key]
+        return self._source[self._keys[key]]
 
     def __iter__(self) -> Any:
         return iter(self._keys)
@@ -132,12 +129,14 @@ class _Chosen(Mapping[str, np.ndarray]):
         return len(self._keys)
 
 
-def _check_variants(variants: Sequence[Variant], weights: Mapping[str, np.ndarray]) -> None:
+def _check_variants(description: Description, variants: Sequence[Variant], weights: Mapping[str, np.ndarray]) -> None:
+    if not variants:
+        raise InvalidArgument(f"there is no Program of {description.model}")
     targets: dict[str, Target] = {}
     for variant in variants:
         program, name = variant.program, variant.program.target.name
-        if variant.shapes.keys() != variants[0].shapes.keys():
-            raise InvalidArgument(f"{program.name} has other inputs than {variants[0].program.name}")
+        if problem := difference_of_ends(program, description):
+            raise InvalidArgument(problem)
         if targets.setdefault(name, _portable(program.target)) != _portable(program.target):
             raise InvalidArgument(f"there are two targets '{name}' that differ")
         _check_parts(variant, weights)
@@ -211,8 +210,8 @@ class Artifact:
     def __init__(self, archive: Archive) -> None:
         self.path = archive.path
         self._archive = archive
-        self._verified: set[str] = set()
-        self._verifying = threading.Lock()
+        self._weights: Mapping[str, np.ndarray] | None = None
+        self._reading_weights = threading.Lock()
         manifest = self._parsed(MANIFEST, archive.manifest)
         self._checked(lambda: self._read_manifest(manifest), MANIFEST)
 
@@ -237,8 +236,11 @@ class Artifact:
             self._programs[entry.target].append(entry)
         if problem := problem_of(self.programs):
             raise ValueError(problem)
-        if len({frozenset(entry.shapes) for entry in self.programs}) > 1:
-            raise ValueError("its Programs have different inputs")
+        if not all(self._programs.values()) or not self._programs:
+            raise ValueError("there is a target without a Program, or none at all")
+        inputs = {slot.name for slot in self.description.inputs}
+        if any(entry.shapes.keys() != inputs for entry in self.programs):
+            raise ValueError("there is a Program with other inputs than it declares")
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -304,6 +306,8 @@ class Artifact:
         if variant.program.needs != entry.needs:
             needs = ", ".join(variant.program.needs) or "nothing"
             raise self._archive.error("MALFORMED", f"{entry.member} needs {needs}, and {MANIFEST} says otherwise")
+        if problem := difference_of_ends(variant.program, self.description):
+            raise self._archive.error("MALFORMED", f"{entry.member}: {problem}")
         return variant
 
     def _read_variant(self, document: dict[str, Any]) -> Variant:
@@ -318,17 +322,21 @@ class Artifact:
         code = zip(program.kernels, cubins, strict=True)
         return Variant(program, {kernel: cubin for kernel, cubin in code if cubin is not None}, Placement(nodes))
 
-    @cached_property
+    @property
     def weights(self) -> Mapping[str, np.ndarray]:
         """The constants of all Programs by key: read-only arrays over the mapped file."""
-        self._verify(WEIGHTS)
-        arrays: dict[str, np.ndarray] = self._checked(lambda: read_tensors(self._archive.data_of(WEIGHTS)), WEIGHTS)
-        return MappingProxyType(arrays)
+        with self._reading_weights:  # whichever threads ask, their checksum is compared once
+            if self._weights is None:
+                data = self._data_of(WEIGHTS)
+                self._compare(WEIGHTS, data)
+                self._weights = MappingProxyType(self._checked(lambda: read_tensors(data), WEIGHTS))
+            return self._weights
 
     def verify(self) -> None:
         """Compares every member's checksum and decodes everything. Raises ArtifactError for the first that is wrong."""
         for name in self._checksums:
-            self._verify(name)
+            if name != WEIGHTS:  # the first Program is checked with them, and they are compared for that
+                self._read(name)
         for entry in self.programs:
             self._variant(entry)
 
@@ -346,20 +354,19 @@ class Artifact:
         return next((entry for entry in found if entry.uses_cudnn == cudnn), found[0])
 
     def _read(self, name: str) -> bytes:
-        """A member's bytes, checked."""
-        self._verify(name)
-        return bytes(self._archive.data_of(name))
+        """A copy of a member's bytes: what is checked is what is used, whoever writes to the file meanwhile."""
+        data = bytes(self._data_of(name))
+        self._compare(name, data)
+        return data
 
-    def _verify(self, name: str) -> None:
-        """Raises ArtifactError unless a member's checksum is right. Compared once, whichever threads ask."""
+    def _data_of(self, name: str) -> memoryview:
         if name not in self._checksums:
             raise self._archive.error("MALFORMED", f"it has no member '{name}'")
-        with self._verifying:
-            if name in self._verified:
-                return
-            if hashlib.sha256(self._archive.data_of(name)).hexdigest() != self._checksums[name][0]:
-                raise self._archive.error("DAMAGED", f"member {name} does not match its checksum")
-            self._verified.add(name)
+        return self._archive.data_of(name)
+
+    def _compare(self, name: str, data: bytes | memoryview) -> None:
+        if hashlib.sha256(data).hexdigest() != self._checksums[name][0]:
+            raise self._archive.error("DAMAGED", f"member {name} does not match its checksum")
 
     def _parsed(self, name: str, data: bytes) -> dict[str, Any]:
         document = self._checked(lambda: json.loads(data), name)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, replace
+from functools import cache
 
 import ml_dtypes
 import numpy as np
@@ -20,6 +22,20 @@ _EXTENDED = {
 def dtype_of(name: str) -> np.dtype:
     """The dtype of that name: NumPy's names, and ml_dtypes' for what NumPy lacks (`bfloat16`)."""
     return _EXTENDED.get(name) or np.dtype(name)
+
+
+_PLAIN_NAME = re.compile("[a-z][a-z0-9_]*")
+
+
+@cache
+def dtype_from_file(name: str) -> np.dtype:
+    """As `dtype_of`, of a name that anyone may have written: NumPy takes, and evaluates, far more than names.
+
+    Raises ValueError, TypeError.
+    """
+    if not _PLAIN_NAME.fullmatch(name) or dtype_of(name).name != name:
+        raise ValueError(f"{name!r} is no name of a dtype")
+    return dtype_of(name)
 
 
 @dataclass(frozen=True, slots=True)

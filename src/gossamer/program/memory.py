@@ -72,7 +72,7 @@ def plan_memory(
     """
     inputs = list(inputs)
     locations: dict[str, Location] = {name: Weight(key) for name, key in weights.items()}
-    locations.update((name, Host()) for name in _host_only(buffers, calls, inputs))
+    locations.update((name, Host()) for name in sorted(_host_only(buffers, calls, inputs)))
     lives = _Lives(buffers, _last_uses(calls, list(outputs)), locations)
     # Nobody writes an empty buffer (launches over nothing are dropped), but it may be read or be an output.
     empty = [name for name, buffer in buffers.items() if buffer.nbytes == 0 and not buffer.dynamic]

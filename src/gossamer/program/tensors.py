@@ -16,7 +16,7 @@ import numpy as np
 
 from gossamer.errors import ArtifactError, InvalidArgument
 from gossamer.program.archive import ALIGNMENT, Chunks
-from gossamer.program.buffers import dtype_of
+from gossamer.program.buffers import dtype_from_file, dtype_of
 
 _METADATA = "__metadata__"
 _TYPES: Mapping[str, str] = {
@@ -121,7 +121,7 @@ def _type_of(entry: Mapping[str, Any], foreign: str | None) -> tuple[np.dtype, t
         dtype, shape = dtype_of(_DTYPES[entry["dtype"]]), tuple(entry["shape"])
     else:
         name, _, sizes = foreign.partition(":")
-        dtype, shape = dtype_of(name), tuple(int(size) for size in sizes.split(",") if size)
+        dtype, shape = dtype_from_file(name), tuple(int(size) for size in sizes.split(",") if size)
     if dtype.hasobject or not all(type(size) is int and size >= 0 for size in shape):
         raise ValueError(f"{dtype}{list(shape)} is no tensor")
     return dtype, shape

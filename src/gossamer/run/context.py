@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from gossamer.errors import RuntimeException
 from gossamer.program import (
     ARENA_ALIGNMENT,
     Arena,
@@ -106,7 +107,7 @@ class ExecutionContext:
         return cls(shared, stream, driver.call("cuEventCreate", no_timing, doing="creating an event"))
 
     def close(self) -> None:
-        driver.call("cuStreamSynchronize", self.stream, doing="closing a context")
+        self._settle("closing a context")
         self._forget()
         if self.cudnn:
             self.cudnn.close()
@@ -147,8 +148,7 @@ class ExecutionContext:
         return prepared
 
     def _grow(self, nbytes: int) -> None:
-        driver.call("cuStreamSynchronize", self.stream, doing="growing the arena")
-        driver.call("cuEventSynchronize", self.done, doing="growing the arena")
+        self._settle("growing the arena")
         self._forget()
         if self.arena:
             self.arena.close()
@@ -156,6 +156,11 @@ class ExecutionContext:
         device, ledger = self.shared.device, self.shared.ledger
         doing = f"growing the arena to {nbytes} bytes"
         self.arena = driver.allocate(nbytes, device.ordinal, ledger=ledger, doing=doing)
+
+    def _settle(self, doing: str) -> None:
+        """Waits for all work in this context, whichever stream it is on."""
+        driver.call("cuStreamSynchronize", self.stream, doing=doing)
+        driver.call("cuEventSynchronize", self.done, doing=doing)
 
     def _segments(self, program: Program) -> list[Segment]:
         segments = [Segment([])]
@@ -200,12 +205,13 @@ class ExecutionContext:
             x, y, z = launch.grid
             needed = max(needed, self.shared.kernel(launch.kernel).cubin.scratch_bytes * x * y * z)
         if needed and (self.scratch is None or self.scratch.nbytes < needed):
+            doing = "making kernel scratch"
             if self.scratch:
+                self._settle(doing)
                 self._forget()
                 self.scratch.close()
-            self.scratch = driver.allocate(
-                needed, self.shared.device.ordinal, ledger=self.shared.ledger, doing="making kernel scratch"
-            )
+                self.scratch = None  # should there be no memory for the larger one
+            self.scratch = driver.allocate(needed, self.shared.device.ordinal, ledger=self.shared.ledger, doing=doing)
         return self.scratch.pointer if self.scratch and needed else 0
 
     def address(self, program: Program, name: str) -> int:
@@ -242,18 +248,14 @@ class ExecutionContext:
                 self._end(prepared.program, segment.end, stream)
 
     def _end(self, program: Program, call: HostCall | PythonStep | Unavailable, stream: Any) -> None:
-        """What the host does. Where that fails, what was enqueued before still uses this context."""
-        try:
-            match call:
-                case HostCall():
-                    self._run_on_host(program, call, stream)
-                case PythonStep():
-                    call.enqueue(stream)
-                case Unavailable():
-                    raise call.error
-        except Exception:
-            self.leave_pending(stream)
-            raise
+        """What the host does."""
+        match call:
+            case HostCall():
+                self._run_on_host(program, call, stream)
+            case PythonStep():
+                call.enqueue(stream)
+            case Unavailable():
+                raise call.error
 
     def _enqueue(self, program: Program, segment: Segment, stream: Any) -> None:
         for step in segment.steps:
@@ -290,7 +292,13 @@ class ExecutionContext:
         driver.call("cuStreamSynchronize", stream, doing=f"waiting for the inputs of {call.origin}")
         for name, result in self.shared.host.run(call, arrays).items():
             array = self.host_arrays[name] = np.asarray(result, order="C")
-            if isinstance(program.locations[name], Arena) and array.nbytes:
+            if not isinstance(program.locations[name], Arena):
+                continue
+            buffer = program.buffers[name]
+            if array.nbytes != buffer.nbytes:  # what lies behind it would be written over
+                made = f"{array.dtype}{list(array.shape)}"
+                raise RuntimeException(f"{call.origin} made '{name}' a {made} on the CPU, and {buffer} was expected")
+            if array.nbytes:
                 target, source = self.address(program, name), array.ctypes.data
                 driver.call("cuMemcpyHtoDAsync", target, source, array.nbytes, stream, doing=str(call.origin))
 
@@ -315,7 +323,7 @@ class ExecutionContext:
             if isinstance(program.locations[name], Arena):
                 in_arena[name] = feed
             else:
-                self.host_arrays[name] = feed if isinstance(feed, np.ndarray) else _downloaded(feed, self.shared.device)
+                self.host_arrays[name] = feed if isinstance(feed, np.ndarray) else _downloaded(name, feed, stream)
         staging = self._stage(sum(_padded(feed.nbytes) for feed in in_arena.values() if _is_staged(feed)))
         offset = 0
         for name, feed in in_arena.items():
@@ -340,6 +348,7 @@ class ExecutionContext:
         if self.staging is None or self.staging.array.nbytes < nbytes:
             if self.staging:
                 self.staging.close()
+                self.staging = None
             self.staging = driver.PinnedMemory(max(nbytes, 1 << 16))
         return self.staging
 
@@ -353,7 +362,10 @@ def _padded(nbytes: int) -> int:
     return -(-nbytes // ARENA_ALIGNMENT) * ARENA_ALIGNMENT
 
 
-def _downloaded(tensor: DeviceTensor, device: driver.Device) -> np.ndarray:
-    array = np.empty(tensor.shape, tensor.dtype)
-    driver.copy_to_host(array, tensor.pointer, device.ordinal)
+def _downloaded(name: str, feed: DeviceTensor, stream: Any) -> np.ndarray:
+    """A device tensor on the host, once what `stream` still does to it is done."""
+    array, doing = np.empty(feed.shape, feed.dtype), f"reading input '{name}'"
+    if array.nbytes:
+        driver.call("cuMemcpyDtoHAsync", array.ctypes.data, feed.pointer, array.nbytes, stream, doing=doing)
+        driver.call("cuStreamSynchronize", stream, doing=doing)
     return array

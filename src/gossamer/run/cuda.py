@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
 
 from gossamer import settings
-from gossamer.errors import InvalidArgument
+from gossamer.errors import DriverError, InvalidArgument
 from gossamer.program import Buffer, Call, Copy, Fill, Host, Kernel, Program, Target, dtype_of
 from gossamer.program.cubin import Compile
 from gossamer.run import driver
@@ -20,6 +20,8 @@ from gossamer.run.device_tensor import DeviceTensor, Tensor, check_bound, owned_
 from gossamer.run.host import HostRunner
 from gossamer.run.launching import LoadedKernel, load_kernel
 from gossamer.run.python_calls import PythonStep
+
+_CLOSED = "the session is closed"
 
 
 class CudaExecutor:
@@ -67,12 +69,18 @@ class CudaExecutor:
         self._closed = True
         with self.device.active():
             self._contexts.close()
-            for memory in self._weights.values():
-                memory.close()
-            for kernel in self._kernels.values():
-                driver.call("cuModuleUnload", kernel.module, doing="closing")
-            self._weights.clear()
-            self._kernels.clear()
+            with self._lock:  # a call may still load what it will not run
+                for memory in self._weights.values():
+                    memory.close()
+                for kernel in self._kernels.values():
+                    driver.call("cuModuleUnload", kernel.module, doing="closing")
+                self._weights.clear()
+                self._kernels.clear()
+                self._loaded.clear()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InvalidArgument(_CLOSED)
 
     def active(self) -> AbstractContextManager[None]:
         """The device's context is current inside."""
@@ -97,6 +105,7 @@ class CudaExecutor:
         if id(program) in self._loaded:
             return
         with self._lock:
+            self._require_open()
             missing = [kernel for kernel in program.kernels if kernel not in self._kernels]
             if missing:
                 cubins = self._compile(missing, program.target)
@@ -131,8 +140,7 @@ class CudaExecutor:
         or waited for, outputs must be bound to device memory, and the context used stays reserved for the graph until
         `close`.
         """
-        if self._closed:
-            raise InvalidArgument("the session is closed")
+        self._require_open()
         names = program.outputs if outputs is None else outputs
         with self.device.active():
             capturing = stream is not None and _is_capturing(stream)
@@ -306,29 +314,40 @@ class _ContextPool:
         self._free: list[ExecutionContext] = []
         self._reserved: list[ExecutionContext] = []
         self._count = 0
+        self._closed = False
         self._changed = threading.Condition()
 
     @contextmanager
     def taken(self, stream: int | None, *, reserve: bool) -> Iterator[ExecutionContext]:
-        """A context for one run. reserve: it never returns to the pool, since a graph of the caller's refers to it."""
+        """A context for one run. reserve: it never returns to the pool, since a graph of the caller's refers to it.
+
+        After an error the next run waits for what was enqueued before it: that still uses the context.
+        """
         if reserve:
             context = ExecutionContext.create(self._shared)
             self._reserved.append(context)
             yield context
             return
         context = self._take()
+        on = context.stream if stream is None else stream
         try:
-            context.follow(context.stream if stream is None else stream)
+            context.follow(on)
             yield context
+        except BaseException:
+            with suppress(DriverError):  # after an error of the GPU's, nothing can be enqueued, nor waited for
+                context.leave_pending(on)
+            raise
         finally:
             with self._changed:
                 self._free.append(context)
-                self._changed.notify()
+                self._changed.notify_all()  # who waits to close does not take it
 
     def _take(self) -> ExecutionContext:
         with self._changed:
             while not self._free and self._count >= self._bound:
                 self._changed.wait()
+            if self._closed:
+                raise InvalidArgument(_CLOSED)
             if self._free:
                 return self._free.pop()
             self._count += 1
@@ -337,7 +356,7 @@ class _ContextPool:
         except BaseException:
             with self._changed:
                 self._count -= 1
-                self._changed.notify()
+                self._changed.notify_all()
             raise
 
     def drop(self, program: Program) -> None:
@@ -350,6 +369,8 @@ class _ContextPool:
         with self._changed:
             while len(self._free) < self._count:
                 self._changed.wait()
+            self._closed = True
+            self._changed.notify_all()
             for context in (*self._free, *self._reserved):
                 context.close()
             self._free.clear()

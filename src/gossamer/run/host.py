@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import threading
 from collections.abc import Mapping, Sequence
@@ -42,6 +41,7 @@ class HostRunner:
 
     options: CompileOptions = field(default_factory=CompileOptions)
     _sessions: dict[bytes, Any] = field(default_factory=dict)
+    """By the model itself: bytes compute their hash once, and this is asked for in every run."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, call: HostCall, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -53,11 +53,10 @@ class HostRunner:
         return _run(session, call.writes, {name: arrays[name] for name in call.reads}, str(call.origin))
 
     def _session(self, call: HostCall) -> Any:
-        key = hashlib.sha256(call.model).digest()
         with self._lock:
-            if key not in self._sessions:
-                self._sessions[key] = _open(call.model, self.options, str(call.origin))
-            return self._sessions[key]
+            if call.model not in self._sessions:
+                self._sessions[call.model] = _open(call.model, self.options, str(call.origin))
+            return self._sessions[call.model]
 
 
 def _open(model: bytes | str, options: CompileOptions, what: str) -> Any:

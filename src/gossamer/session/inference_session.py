@@ -81,9 +81,10 @@ class InferenceSession:
         """Make an engine for the providers, and release the one before."""
         options = self._sess_options.compile_options()
         compiled = _is_compiled(self._model)
-        _import_meanwhile(compiled)
+        importing = _import_meanwhile(compiled)
         resolved = provider_lists.resolve(providers, provider_options, compiled=compiled)
         chosen = provider_lists.with_config(resolved, options.config)
+        importing.join()  # imports that fail in two threads at once say something else
         engine = create_engine(self._model, chosen, options)
         self.close()
         self._engine = engine
@@ -305,7 +306,7 @@ def create_engine(model: ModelSource, providers: Sequence[ProviderOptions], opti
     return engine
 
 
-def _import_meanwhile(compiled: bool) -> None:
+def _import_meanwhile(compiled: bool) -> threading.Thread:
     """Imports what makes the engine beside what comes before: the driver's start takes as long. What goes wrong goes
     wrong again in `create_engine`, and is told there.
     """
@@ -317,7 +318,9 @@ def _import_meanwhile(compiled: bool) -> None:
             else:
                 import gossamer.engines  # noqa: F401
 
-    threading.Thread(target=attempt, name="gossamer-import").start()
+    thread = threading.Thread(target=attempt, name="gossamer-import")
+    thread.start()
+    return thread
 
 
 def _is_compiled(model: ModelSource) -> TypeGuard[str]:

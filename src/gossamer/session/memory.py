@@ -198,9 +198,9 @@ def _from_cuda_interface(interface: Mapping[str, Any], value: Any, stream: int |
     if interface.get("mask") is not None:
         raise InvalidArgument("masked arrays have no ONNX counterpart")
     tensor = DeviceTensor(int(interface["data"][0]), dtype, shape, _device_of_pointer(interface, value), value)
-    producer = interface.get("stream") or LEGACY_STREAM
-    if stream is None or producer not in (LEGACY_STREAM, stream):
-        _wait_for(producer, tensor.device_id)
+    producer = interface.get("stream")  # None: the producer leaves the order to its user
+    if stream is None or producer not in (None, stream or LEGACY_STREAM):
+        _wait_for(producer or LEGACY_STREAM, tensor.device_id)
     return tensor
 
 

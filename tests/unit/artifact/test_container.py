@@ -6,9 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 import zipfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +21,10 @@ import safetensors.numpy
 from compiled_files import ALL_DTYPES, DESCRIPTION, KERNEL, WEIGHTS, compiled, program, tensor, variant
 from gossamer.errors import ArtifactError, InvalidArgument, NoSuchFile
 from gossamer.program import Call, Origin, PythonCall, Target, TensorValue, Unavailable
-from gossamer.program.archive import write_archive
+from gossamer.program.archive import Archive, write_archive
 from gossamer.program.artifact import WEIGHTS as WEIGHTS_MEMBER
 from gossamer.program.artifact import Artifact, Variant, is_compiled, open_artifact, write_artifact
+from gossamer.program.manifest import Slot
 from gossamer.program.tensors import read_tensors, tensor_chunks
 
 
@@ -54,6 +59,24 @@ def test_weights_are_those_in_use_once_in_place_and_read_only(artifact: Artifact
     assert not weight.flags.owndata
     assert not weight.flags.writeable
     assert sum(name == WEIGHTS_MEMBER for name in artifact.members) == 1
+
+
+def test_threads_that_ask_at_once_compare_the_weights_once(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[str] = []
+    compare = artifact._compare
+
+    def slowly(name: str, data: bytes | memoryview) -> None:
+        compared.append(name)
+        time.sleep(0.05)
+        compare(name, data)
+
+    monkeypatch.setattr(artifact, "_compare", slowly)
+    threads = [threading.Thread(target=lambda: artifact.weights) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert compared == [WEIGHTS_MEMBER]
 
 
 def test_verify_passes(artifact: Artifact) -> None:
@@ -183,7 +206,9 @@ def test_shapes_that_are_in_the_file_but_not_together(tmp_path: Path) -> None:
         )
         return replace(variant(), program=with_second)
 
-    opened = open_artifact(compiled(tmp_path, (of_two(2, 1), of_two(8, 4))))
+    both = replace(DESCRIPTION, inputs=(*DESCRIPTION.inputs, Slot("x2", "float32", ("M",))))
+    write_artifact(tmp_path / "f", both, [of_two(2, 1), of_two(8, 4)], WEIGHTS)
+    opened = open_artifact(tmp_path / "f")
     with pytest.raises(InvalidArgument, match=r"x=2×4, x2=4 are no signature .* x=2×4, x2=1; x=8×4, x2=4"):
         opened.variant("sm_90", {"x": (2, 4), "x2": (4,)})
 
@@ -321,6 +346,46 @@ def test_two_targets_of_one_name_are_refused(tmp_path: Path) -> None:
     other = replace(program(rows=8), target=replace(Target.named("sm_90"), sm_count=114))
     with pytest.raises(InvalidArgument, match="two targets 'sm_90' that differ"):
         compiled(tmp_path, (variant(), replace(variant(), program=other)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"inputs": ()}, "small has the inputs x, and the model $"),
+        ({"inputs": (Slot("x", "float64", ("N", 4)),)}, "small has 'x' of dtype float32, and the model of float64"),
+        ({"outputs": (Slot("z", "float32", ("N", 4)),)}, "small has the outputs y, and the model z"),
+    ],
+    ids=str,
+)
+def test_programs_of_another_model_are_refused(tmp_path: Path, changes: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        write_artifact(tmp_path / "f", replace(DESCRIPTION, **changes), [variant()], WEIGHTS)
+
+
+def test_a_model_without_programs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="there is no Program of small"):
+        write_artifact(tmp_path / "f", DESCRIPTION, [], WEIGHTS)
+
+
+def test_two_threads_that_write_one_file(tmp_path: Path) -> None:
+    """One of them is the last; the other one's bytes are never mixed with its own."""
+    both = threading.Barrier(2, timeout=5)
+
+    def write(content: bytes) -> None:
+        def chunks() -> Iterator[bytes]:
+            yield content
+            both.wait()
+            yield content
+
+        write_archive(tmp_path / "f", {"x": chunks}, lambda _: b"{}")
+
+    writers = [threading.Thread(target=write, args=(bytes([number]) * 100_000,)) for number in range(2)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert len(set(bytes(Archive(tmp_path / "f").data_of("x")))) == 1
+    assert os.listdir(tmp_path) == ["f"]
 
 
 def test_missing_weights_are_refused(tmp_path: Path) -> None:

@@ -258,6 +258,40 @@ def test_programs_that_are_there_twice_or_only_with_cudnn(path: Path, tmp_path: 
     assert "none that runs without" in refused(with_entries(path, tmp_path / "f", alone), "MALFORMED")
 
 
+def of_manifest(path: Path, to: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    """The file with another manifest."""
+    manifest = json.loads(Archive(path).manifest)
+    change(manifest)
+    return rewritten(path, to, MANIFEST, json.dumps(manifest).encode())
+
+
+def test_targets_without_programs(path: Path, tmp_path: Path) -> None:
+    def half(manifest: dict[str, Any]) -> None:
+        manifest["programs"] = [entry for entry in manifest["programs"] if entry["target"] == "sm_80"]
+
+    def nothing(manifest: dict[str, Any]) -> None:
+        manifest.update(programs=[], targets=[])
+
+    for change in (half, nothing):
+        assert "a target without a Program" in refused(of_manifest(path, tmp_path / "f", change), "MALFORMED")
+
+
+@pytest.mark.parametrize(
+    ("kind", "slot", "text"),
+    [
+        ("inputs", {"name": "z"}, "other inputs than it declares"),
+        ("inputs", {"dtype": "float64"}, "small has 'x' of dtype float32, and the model of float64"),
+        ("outputs", {"name": "z"}, "small has the outputs y, and the model z"),
+    ],
+)
+def test_inputs_and_outputs_that_are_not_the_programs(
+    path: Path, tmp_path: Path, kind: str, slot: dict[str, str], text: str
+) -> None:
+    """What is fed has the dtype that the manifest declares, and is copied to where the Program has room for its own."""
+    changed = of_manifest(path, tmp_path / "f", lambda manifest: manifest[kind][0].update(slot))
+    assert text in refused(changed, "MALFORMED")
+
+
 def of_program(path: Path, to: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
     """The file with another first Program."""
     name = json.loads(Archive(path).manifest)["programs"][0]["member"]
@@ -280,6 +314,16 @@ def test_an_argument_that_is_no_buffer(path: Path, tmp_path: Path) -> None:
     assert "nowhere" in refused(of_program(path, tmp_path / "f", lead_astray), "MALFORMED")
 
 
+def test_a_file_that_is_written_to_after_its_checksums_were_compared(path: Path) -> None:
+    """What is checked is what is used: a second reading of the same member finds what happened since the first."""
+    opened = open_artifact(path)
+    opened.variant("sm_80", {"x": (2, 4)})
+    (member,) = (name for name in opened.members if name.startswith("cubins/") and b"sm_80" in opened._read(name))
+    for _ in damaged(path, Archive(path).members[member].begin, 1):
+        with pytest.raises(ArtifactError, match=f"member {member} does not match"):
+            opened.variant("sm_80", {"x": (8, 4)})
+
+
 def framed(header: str, data: bytes = bytes(64)) -> bytes:
     return len(header).to_bytes(8, "little") + header.encode() + data
 
@@ -299,6 +343,7 @@ def framed(header: str, data: bytes = bytes(64)) -> bytes:
         framed('{"w": {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64]}}', bytes(65)),
         framed('{"w": {"dtype": "F32", "shape": [4, 3], "data_offsets": [0, 48]}}', bytes(48)),
         framed('{"__metadata__": {"w": "object:8"}, "w": {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]}}'),
+        framed('{"__metadata__": {"w": "(,,)f4:8"}, "w": {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]}}'),
         framed('{"__metadata__": {"w": 1}, "w": {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]}}'),
     ],
 )

@@ -21,6 +21,7 @@ import pytest
 from conftest import no_triton
 from cudnn_legs import LEG as SAID
 from cudnn_wheels import installed_cudnn
+from fake_cudnn import Library
 
 TESTS = Path(__file__).parents[2]
 SOURCE = TESTS.parent / "src"
@@ -181,24 +182,43 @@ def test_enabled_uses_it() -> None:
     assert any(path.endswith("libcudnn.so.9") for path in after)
 
 
-@installed
-def test_an_interpreter_without_cudnn_has_the_same_packages() -> None:
-    """R1.2, R9.1: what runs the first leg on machines whose environment has cuDNN; a child of it is no different."""
-    code = """
-        import subprocess, sys
-        import numpy
-        from cudnn_wheels import installed_cudnn
-        from gossamer.cudnn import loader
-        print(loader.load().state, installed_cudnn(), flush=True)
-        if sys.argv[1:]:
-            sys.exit(3 + subprocess.run([sys.executable, "-c", sys.argv[1]]).returncode)
-    """
-    code = textwrap.dedent(code)
-    done = subprocess.run(
-        [sys.executable, TESTS / "without_cudnn.py", "-c", code, code],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join((str(SOURCE), str(TESTS)))},
+REPORT = """
+import subprocess, sys
+import numpy
+from cudnn_wheels import installed_cudnn
+from gossamer.cudnn import loader
+print(loader.load().state, installed_cudnn(), flush=True)
+if sys.argv[1:]:
+    sys.exit(3 + subprocess.run([sys.executable, "-c", sys.argv[1]]).returncode)
+"""
+
+
+def without_cudnn(**environment: str) -> subprocess.CompletedProcess[str]:
+    """What such an interpreter and a child of it say of cuDNN; the exit status is 3."""
+    path = os.pathsep.join((str(SOURCE), str(TESTS)))
+    return subprocess.run(
+        [sys.executable, TESTS / "without_cudnn.py", "-c", REPORT, REPORT],
+        env=os.environ | {"PYTHONPATH": path} | environment,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+@installed
+def test_an_interpreter_without_cudnn_has_the_same_packages() -> None:
+    """R1.2, R9.1: what runs the first leg on machines whose environment has cuDNN; a child of it is no different."""
+    done = without_cudnn()
     assert (done.returncode, done.stdout) == (3, "missing None\n" * 2), done.stderr
+
+
+def test_a_copy_that_the_system_finds_is_hidden_or_nothing_runs(fakes: Library, tmp_path: Path) -> None:
+    """R9.1: of two folders; hidden takes root's rights to mount, which containers may withhold."""
+    copies = [fakes.at(tmp_path / name) for name in ("one", "two")]
+    done = without_cudnn(LD_LIBRARY_PATH=os.pathsep.join(str(copy.parent) for copy in copies))
+    if done.returncode == 2:
+        assert f"the loader finds {copies[0]}" in done.stderr
+        assert done.stdout == ""
+    else:
+        assert (done.returncode, done.stdout) == (3, "missing None\n" * 2), done.stderr
+    assert all(copy.exists() for copy in copies), "for everybody else it is where it was"

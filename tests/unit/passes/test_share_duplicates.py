@@ -84,3 +84,8 @@ def test_initializers_of_other_types_and_shapes_stay(bench):
         <float[1] k = {0.0}, int32[1] l = {0}, float m = {0.0}>
         { a = Add (x, k) y = Sub (a, m) z = Neg (l) }""",
     )
+
+
+def test_a_constant_output_is_nothing_to_warn_of(bench, caplog):
+    bench.keeps(share_duplicates, "g (float[2] x) => (float[2] y, float[2] k) <float[2] k = {1, 2}> { y = Neg (x) }")
+    assert not caplog.records

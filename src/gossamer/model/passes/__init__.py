@@ -80,6 +80,7 @@ def _name(step: Pass) -> str:
 
 def prepare(model: ir.Model) -> None:
     """What is the same for all input shapes, on ONNX's own operators; in place."""
+    _forget_claims(model)
     # Types first: folding and the elimination of Casts read them.
     run_passes(model, (inline_functions, lift_constants, infer_shapes))
     _fold(model)
@@ -102,6 +103,17 @@ def specialise(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]]) -> 
     check_operands(model)
     run_passes(model, (remove_no_ops, affine_into_conv, remove_unused))
     return model
+
+
+def _forget_claims(model: ir.Model) -> None:
+    """Drop the shapes that the file claims for outputs of ONNX's operators, as `load` does for intermediate values.
+
+    A kernel that was built for one that inference does not confirm would read and write where nothing is.
+    """
+    for value in model.graph.outputs:
+        node = value.producer()
+        if node is not None and not node.domain:
+            value.shape = None
 
 
 def _fold(model: ir.Model) -> bool:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable
 
 import onnx_ir as ir
 from onnx_ir.passes.common import DeduplicateInitializersPass
 
 from gossamer.model.edit import can_replace, erase, replace
+
+# It warns of each initializer that is an output of the model: nothing is wrong with those.
+logging.getLogger(DeduplicateInitializersPass.__module__).setLevel(logging.ERROR)
 
 _SMALL = 1024
 """Elements up to which initializers are compared; larger equal ones are rare, and comparing reads them."""
