@@ -240,12 +240,16 @@ def _cuda_options(given: Mapping[str, object], options: CompileOptions) -> CudaO
 
 
 def _targets(given: str | Target | Sequence[str | Target]) -> list[Target]:
-    """The targets, each once. Raises InvalidArgument where there is none."""
+    """The targets, each once. Raises InvalidArgument where there is none, or one name for two."""
     listed = [given] if isinstance(given, str | Target) else given
     found = [target if isinstance(target, Target) else Target.named(target) for target in listed]
     if not found:
         raise InvalidArgument("targets: at least one is wanted, such as sm_90; `gossamer target list` prints them")
-    return list(dict.fromkeys(found))
+    targets = list(dict.fromkeys(found))
+    for name, count in Counter(target.name for target in targets).items():
+        if count > 1:
+            raise InvalidArgument(f"targets: {count} that differ are called '{name}', as their files are: rename these")
+    return targets
 
 
 def _table(tuning: str | os.PathLike[str] | None, use: CudnnUse, targets: Sequence[Target]) -> Table | None:
@@ -305,6 +309,8 @@ def _shape(slot: Slot, given: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
     """Of one input: as given, else as declared; of what is no tensor, nothing."""
     name, declared = slot.info.name, slot.dimensions
     if slot.dtype is None:
+        if name in given:
+            raise InvalidArgument(f"input '{name}' is {slot.info.dtype}: only tensors are given a shape")
         return ()
     if name in given:
         shape = tuple(map(int, given[name]))

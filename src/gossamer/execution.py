@@ -144,6 +144,7 @@ class ProgramEngine(Engine, Generic[R]):
     def __init__(self, description: Description, executor: Executor) -> None:
         super().__init__(description)
         self._executor = executor
+        self._shapeless: dict[str, tuple[int, ...]] = {slot.name: () for slot in self.inputs if not slot.is_tensor}
         self._kept: OrderedDict[tuple[tuple[int, ...], ...], R] = OrderedDict()
         self._lock = threading.Lock()
         self._making = threading.Lock()
@@ -186,7 +187,11 @@ class ProgramEngine(Engine, Generic[R]):
             self._executor.drop(old.program)
 
     def run(self, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Unpack[Delivery]) -> Mapping[str, Tensor]:
-        program = self.compiled({name: tuple(getattr(feed, "shape", ())) for name, feed in feeds.items()}).program
+        if self._shapeless:  # an optional that is not fed is None
+            omitted: dict[str, Any] = dict.fromkeys(self._shapeless.keys() - feeds.keys())
+            feeds = omitted | dict(feeds)
+        shapes = {name: tuple(getattr(feed, "shape", ())) for name, feed in feeds.items()} | self._shapeless
+        program = self.compiled(shapes).program
         if settings.DEBUG() >= 2 and program not in self._profiled and how.get("stream") is None:
             self._profiled.add(program)
             logger.info("%s", profile_text(program, self._executor.time_calls(program, feeds)))

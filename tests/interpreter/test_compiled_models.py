@@ -13,7 +13,7 @@ import pytest
 
 import gossamer
 from cases.compiled_models import CASES, CompiledCase, product_and_norm
-from gossamer import ahead_of_time, custom_ops
+from gossamer import ahead_of_time, custom_ops, errors
 from gossamer.program import Kernel, Target
 from gossamer.program.cubin import Cubin
 from gossamer.session import InferenceSession
@@ -88,3 +88,27 @@ def test_custom_operators_are_called_by_name(tmp_path: Path, monkeypatch: pytest
     register(5)
     with session(path) as compiled:
         np.testing.assert_array_equal(compiled.run(None, {"x": x})[0], -10 * np.maximum(x, 0))
+
+
+def test_what_is_no_tensor(tmp_path: Path) -> None:
+    """Sequences of any length go in and come out; neither they nor optionals are part of a signature."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 9, opset_import: ["" : 18]>
+        g (seq(float[2]) s, optional(float[2]) o) => (float[2] y, seq(float[2]) t) {
+            x = OptionalGetElement (o)
+            t = SequenceInsert (s, x)
+            i = Constant <value_int = 0> ()
+            first = SequenceAt (s, i)
+            y = Neg (first)
+        }""")
+    path = tmp_path / "model.gossamer"
+    gossamer.compile_model(model, path, targets="interpreter", cudnn="no")
+    one, two = np.float32([1, 2]), np.float32([3, 4])
+    for source in (model.SerializeToString(), path):
+        with session(source) as opened:
+            for length in (1, 3):
+                y, t = opened.run(None, {"s": [one] * length, "o": two})
+                np.testing.assert_array_equal(y, -one)
+                np.testing.assert_array_equal(t, [*[one] * length, two])
+            with pytest.raises(errors.RuntimeException, match="contains no data"):
+                opened.run(None, {"s": [one]})

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -277,6 +278,14 @@ def test_every_option_is_taken_or_refused_with_a_reason() -> None:
 # What is wrong with the arguments
 
 
+def test_only_tensors_are_given_a_shape(path: Path) -> None:
+    text = "g (seq(float[2]) s, int64 i) => (float[2] y) { y = SequenceAt (s, i) }"
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 17]> {text}')
+    assert compiled(model, path)[0].needs == ("onnxruntime",)
+    with pytest.raises(InvalidArgument, match=r"input 's' is seq\(tensor\(float\)\): only tensors"):
+        compiled(model, path, signatures=[{"s": (2,)}])
+
+
 @pytest.mark.parametrize(
     ("signatures", "text"),
     [
@@ -310,6 +319,14 @@ def test_an_input_of_any_rank(path: Path) -> None:
 def test_targets_that_do_not_do(path: Path, targets: Any, text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         compiled(VARYING, path, targets=targets)
+
+
+def test_two_targets_of_one_name(path: Path, compiled_kernels: Counter[str]) -> None:
+    """Found before anything is compiled for them."""
+    target = Target.named("h200")
+    with pytest.raises(InvalidArgument, match=r"2 that differ are called 'h200'.*rename"):
+        compiled(VARYING, path, targets=[target, replace(target, sm_count=100)], signatures=[{"x": (1, 8)}])
+    assert not compiled_kernels
 
 
 def test_files_that_cannot_be_written(tmp_path: Path, compiled_kernels: Counter[str]) -> None:

@@ -63,10 +63,11 @@ def _own_target() -> Target:
 
 def _signatures(request: Request, texts: Sequence[str], inputs: Sequence[Slot]) -> list[Shapes]:
     """Every signature with the shapes that are given for all, the declared ones, and 1 for an open first dimension."""
-    tensors = [slot for slot in inputs if "(" not in slot.dtype]  # the others have no shapes
+    tensors = [slot for slot in inputs if slot.is_tensor]
     names = [slot.name for slot in inputs]
     _, common = request.for_inputs(names)
-    return [close_shapes(tensors, common | parse_signature(text, names)) for text in texts or [""]]
+    given = [common | parse_signature(text, names) for text in texts or [""]]
+    return [shapes | close_shapes(tensors, shapes) for shapes in given]
 
 
 def _show(report: Report) -> None:

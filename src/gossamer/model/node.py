@@ -117,8 +117,8 @@ def _buffer_of(value: ir.Value) -> Buffer:
     name = value.name or ""
     if value.const_value is not None:
         return Buffer(name, dtype_name(value.const_value.dtype), tuple(value.const_value.shape.numpy()))
-    shape = static_shape(value)
-    if value.dtype is None or shape is None:
+    shape = static_shape(value)  # of what is no tensor: of its elements
+    if value.dtype is None or shape is None or not isinstance(value.type, ir.TensorType):
         raise UnknownShape(f"the shape of '{name}' is known only when the model runs")
     return Buffer(name, dtype_name(value.dtype), shape)
 

@@ -24,6 +24,11 @@ class Slot:
     shape: tuple[int | str | None, ...] | None
 
     @property
+    def is_tensor(self) -> bool:
+        """What is none (a sequence, a map, an optional) has no part in signatures: its shape there is empty."""
+        return "(" not in self.dtype
+
+    @property
     def static_shape(self) -> tuple[int, ...] | None:
         """The shape where every dimension is a number, else None."""
         numbers = tuple(d for d in self.shape or () if isinstance(d, int))

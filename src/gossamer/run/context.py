@@ -291,7 +291,9 @@ class ExecutionContext:
         arrays = {name: self._to_host(program, name, stream) for name in call.reads}
         driver.call("cuStreamSynchronize", stream, doing=f"waiting for the inputs of {call.origin}")
         for name, result in self.shared.host.run(call, arrays).items():
-            array = self.host_arrays[name] = np.asarray(result, order="C")
+            # What is no array is a sequence, a map or an optional, and stays on the host.
+            array = np.asarray(result, order="C") if isinstance(result, np.ndarray) else result
+            self.host_arrays[name] = array
             if not isinstance(program.locations[name], Arena):
                 continue
             buffer = program.buffers[name]
@@ -323,7 +325,7 @@ class ExecutionContext:
             if isinstance(program.locations[name], Arena):
                 in_arena[name] = feed
             else:
-                self.host_arrays[name] = feed if isinstance(feed, np.ndarray) else _downloaded(name, feed, stream)
+                self.host_arrays[name] = _downloaded(name, feed, stream) if isinstance(feed, DeviceTensor) else feed
         staging = self._stage(sum(_padded(feed.nbytes) for feed in in_arena.values() if _is_staged(feed)))
         offset = 0
         for name, feed in in_arena.items():

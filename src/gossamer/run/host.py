@@ -44,8 +44,8 @@ class HostRunner:
     """By the model itself: bytes compute their hash once, and this is asked for in every run."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, call: HostCall, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The arrays of `call.writes`.
+    def run(self, call: HostCall, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The arrays of `call.writes`; of what is no tensor, lists and dicts as onnxruntime has them.
 
         Raises Fail where onnxruntime refuses the model, RuntimeException where running it fails.
         """
@@ -81,7 +81,7 @@ def _open(model: bytes | str, options: CompileOptions, what: str) -> Any:
         raise Fail(f"onnxruntime refuses {what}: {error}") from error
 
 
-def _run(session: Any, outputs: Sequence[str], feeds: Mapping[str, Any], what: str) -> dict[str, np.ndarray]:
+def _run(session: Any, outputs: Sequence[str], feeds: Mapping[str, Any], what: str) -> dict[str, Any]:
     try:
         results = session.run(list(outputs), dict(feeds))
     except Exception as error:  # as above

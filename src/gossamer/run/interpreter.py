@@ -147,11 +147,13 @@ class Memory:
         buffer = self._program.buffers[name]
         return self.bytes_of(name).view(dtype_of(buffer.dtype)).reshape(buffer.shape)
 
-    def store(self, name: str, array: np.ndarray) -> None:
+    def store(self, name: str, array: Any) -> None:
+        """array: or what is none, a sequence or the like, which only HostCalls read."""
         if isinstance(self._program.locations.get(name), Arena):
             self.array(name)[...] = array
         else:
-            self._host[name] = np.ascontiguousarray(array) if array.ndim else array
+            has_axes = isinstance(array, np.ndarray) and array.ndim > 0  # a scalar would get one
+            self._host[name] = np.ascontiguousarray(array) if has_axes else array
 
     def address(self, name: str) -> int:
         data: int = self.bytes_of(name).ctypes.data

@@ -131,8 +131,8 @@ def copy(source: Tensor, target: Tensor) -> None:
 
 
 def to_host(tensor: Tensor) -> HostTensor:
-    """The tensor as an array; a copy if it is in device memory."""
-    if isinstance(tensor, np.ndarray):
+    """The tensor as an array; a copy if it is in device memory. What is no tensor (a sequence) stays as it is."""
+    if not isinstance(tensor, DeviceTensor):
         return tensor
     array = np.empty(tensor.shape, tensor.dtype)
     copy(tensor, array)
