@@ -13,7 +13,7 @@ import pytest
 from compiled_files import compiled, variant
 from gossamer.cudnn import DeviceProperties, fitting, loader, plan_cache
 from gossamer.cudnn.loader import Library, State
-from gossamer.errors import InvalidArgument, PlanError
+from gossamer.errors import ArtifactError, InvalidArgument, PlanError
 from gossamer.program import CudnnCall, Program, Target
 from gossamer.program.artifact import open_artifact
 from gossamer.run.variants import Variants
@@ -87,6 +87,15 @@ def test_where_a_plan_cannot_be_made_it_is_the_native_program(path: Path, cudnn:
     assert "the native kernels are used instead, because NOT_SUPPORTED: no engine for this" in str(one.message)
     assert "9.28.1" in str(one.message)
     assert "9.19.0" in str(one.message)
+
+
+def test_a_description_that_is_none(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fitted(program: Program, properties: DeviceProperties) -> Program:
+        raise KeyError("nodes")
+
+    monkeypatch.setattr(fitting, "fitted", fitted)
+    with loader.forced(HERE), pytest.raises(ArtifactError, match=f"MALFORMED: {path}: .*'nodes'"):
+        variants(path).of(SHAPES)
 
 
 def test_a_cudnn_that_knows_no_properties(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TypeAlias
 
-from gossamer.errors import CudnnError, NotFound, PlanError
+from gossamer.errors import ArtifactError, CudnnError, NotFound, PlanError
 from gossamer.program import Target
 from gossamer.program.artifact import Artifact, Variant
 from gossamer.program.manifest import CUDNN, Shapes
@@ -52,6 +52,9 @@ class Variants:
         except (CudnnError, NotFound, PlanError) as error:
             self._warn(made.program.target, here, f"the native kernels are used instead, because {error}")
             return self._artifact.variant(name, shapes)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            text = f"{self._artifact.path}: what cuDNN is to compute cannot be read: {error!r}"
+            raise ArtifactError("MALFORMED", text) from None
         if program.calls != made.program.calls:
             self._warn(made.program.target, here, "they are made anew each time that the model is loaded")
         return replace(made, program=program)
