@@ -77,8 +77,19 @@ def test_what_is_right_passes(body: str, opset: int) -> None:
     specialised(body, opset)
 
 
+CLAIMING = "g (float[2,5] x, float[4,4] w) => (float[2,4] y) { y = OP (x, w) }"
+
+
 def test_what_the_file_claims_of_outputs_does_not_hide_it() -> None:
-    model = load(parse("g (float[2,5] x, float[4,4] w) => (float[2,4] y) { y = MatMul (x, w) }"))
+    model = load(parse(CLAIMING.replace("OP", "MatMul")))
     passes.prepare(model)
     with pytest.raises(errors.InvalidGraph, match="Incompatible dimensions"):
         passes.specialise(model, {"x": (2, 5), "w": (4, 4)})
+
+
+def test_claims_about_onnxruntimes_operators_do_not_count_either() -> None:
+    """Nothing is known of the output then, and no kernel is built for it."""
+    model = load(parse(CLAIMING.replace("OP", "com.microsoft.FusedMatMul")))
+    passes.prepare(model)
+    (y,) = passes.specialise(model, {"x": (2, 5), "w": (4, 4)}).graph.outputs
+    assert y.shape is None

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from gossamer import settings
 from gossamer.errors import Fail
+from gossamer.model.attention_shapes import MICROSOFT
 from gossamer.model.checks import problem_in
 from gossamer.model.edit import static_shape
 from gossamer.model.operand_shapes import check_operands
@@ -106,13 +107,14 @@ def specialise(model: ir.Model, input_shapes: Mapping[str, tuple[int, ...]]) -> 
 
 
 def _forget_claims(model: ir.Model) -> None:
-    """Drop the shapes that the file claims for outputs of ONNX's operators, as `load` does for intermediate values.
+    """Drop the shapes that the file claims for outputs of operators whose shapes inference knows, as `load` does for
+    intermediate values.
 
     A kernel that was built for one that inference does not confirm would read and write where nothing is.
     """
     for value in model.graph.outputs:
         node = value.producer()
-        if node is not None and not node.domain:
+        if node is not None and node.domain in {"", MICROSOFT}:
             value.shape = None
 
 
