@@ -35,7 +35,7 @@ from gossamer.program import Unavailable
 from gossamer.providers.cudnn import Policy
 from networks import Layer, mobilenet_v2, resnet50
 from operator_case import FIRST, Array, Arrays, Case, rand, weight
-from operators import Coming, Job, compile_all, driver_version, smoke
+from operators import Coming, Job, compile_all, smoke
 from replay import Bench
 
 TO_CHANNELS_FIRST = "<perm=[0,3,1,2]>"
@@ -162,7 +162,7 @@ def bench(pairs: Sequence[Pair], until: float, path: Path) -> int:
     rig, library = Bench.on(0), loader.load()
     print(f"cuDNN {library.version_text or 'absent'} {library.reason}", flush=True)
     load_all(rig, pairs)
-    shared = results.origin(rig.device.name, driver_version(), version("triton"))
+    shared = results.origin(rig.device.name, results.driver_version(), version("triton"))
     shared |= {"benchmark": "against_cudnn", "peer": f"cuDNN {library.version_text}"}
     rows = []
     for row in measured(rig, pairs, until):

@@ -246,7 +246,7 @@ def bench(jobs: list[Job], until: float, path: Path) -> None:
     """Measures what there is time for; a line and a row for each case, and those far from their ceilings again."""
     rig, ceilings, measured = Bench.on(0), Ceilings(), list[Measured]()
     target, workers, peers = rig.device.target(), os.cpu_count() or 1, dict[str, float]()
-    shared = results.origin(rig.device.name, driver_version(), version("triton")) | {"benchmark": "operators"}
+    shared = results.origin(rig.device.name, results.driver_version(), version("triton")) | {"benchmark": "operators"}
     build_all(jobs, target)
     try:
         with ThreadPoolExecutor(workers + 1) as pool:
@@ -375,12 +375,6 @@ def _report(measured: Sequence[Measured], ceilings: Ceilings, peers: Mapping[str
             f"{m.job!s:50} {m.us:9.2f} µs, ceiling {ceilings.floor_us(m):9.2f} µs, {ceilings.floor_us(m) / m.us:4.0%}"
             + (", mostly launches" if launches > LOW * m.us else "")
         )
-
-
-def driver_version() -> str:
-    from gossamer.run import driver
-
-    return str(driver.call("cuDriverGetVersion"))
 
 
 if __name__ == "__main__":

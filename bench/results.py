@@ -58,6 +58,13 @@ def origin(device: str, driver: str, triton: str) -> dict[str, str]:
     return {"date": time.strftime("%Y-%m-%d"), "commit": commit(), **machine}
 
 
+def driver_version() -> str:
+    """As the driver gives it: 13000. It is imported for those alone who ask."""
+    from gossamer.run import driver
+
+    return str(driver.call("cuDriverGetVersion"))
+
+
 def commit() -> str:
     """GOSSAMER_COMMIT where there is no git, as on a machine that was only given the files."""
     given = os.environ.get("GOSSAMER_COMMIT")

@@ -68,7 +68,7 @@ def main() -> None:
                 "arena": f"{arena} ({arena / bound:.3f} of the bound)",
                 "placement": session.placement().summary(),
                 "cudnn": "cudnn" in maps,
-                "driver": driver_version(),
+                "driver": results.driver_version(),
                 "triton": version("triton"),
             }
         )
@@ -94,12 +94,6 @@ def many(session: gossamer.InferenceSession, binding: gossamer.IOBinding, queued
     for _ in range(99):
         session.run_with_iobinding(binding, queued)
     session.run_with_iobinding(binding)
-
-
-def driver_version() -> str:
-    from gossamer.run import driver
-
-    return str(driver.call("cuDriverGetVersion"))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import InvalidArgument
+from gossamer.program.model_metadata import ModelMetadata
 from gossamer.session.engine import Tensor
 
 
@@ -22,15 +23,7 @@ class Info:
     shape: tuple[int | str | None, ...] | None
 
 
-@dataclass(frozen=True)
-class Metadata:
-    producer_name: str = "tests"
-    graph_name: str = "add one"
-    domain: str = "ai.example"
-    description: str = "adds one"
-    graph_description: str = ""
-    version: int = 7
-    custom_metadata_map: Mapping[str, str] = field(default_factory=lambda: {"character": "a\nb"})
+METADATA = ModelMetadata("tests", "add one", "ai.example", "adds one", "", 7, {"character": "a\nb"})
 
 
 class Everywhere:
@@ -43,7 +36,7 @@ class FakeEngine:
     inputs: Sequence[Info] = (Info("x", "float32", ("n", 3)),)
     outputs: Sequence[Info] = (Info("y", "float32", ("n", 3)), Info("total", "float32", ()))
     overridable_initializers: Sequence[Info] = ()
-    metadata: Metadata = field(default_factory=Metadata)
+    metadata: ModelMetadata = METADATA
     calls: list[dict[str, Any]] = field(default_factory=list)
     closed: int = 0
 

@@ -18,7 +18,6 @@ from gossamer.errors import InvalidArgument
 from gossamer.execution import (
     Delivery,
     Engine,
-    Metadata,
     ProgramEngine,
     Stopwatch,
     deliver,
@@ -32,6 +31,7 @@ from gossamer.options import CompileOptions, CpuOptions, CudaOptions, ProviderOp
 from gossamer.place import CPU, CUDA, Placement, all_on_cpu
 from gossamer.program import Call, Program
 from gossamer.program.manifest import Description, Slot
+from gossamer.program.model_metadata import ModelMetadata
 from gossamer.providers import cudnn
 from gossamer.providers.cudnn.tuning import Tuner
 from gossamer.run.device_tensor import Tensor
@@ -59,7 +59,7 @@ def loaded(source: Any) -> ir.Model:
 def describe(model: ir.Model) -> Description:
     """What a model declares and says about itself."""
     graph = model.graph
-    metadata = Metadata(
+    metadata = ModelMetadata(
         model.producer_name or "",
         graph.name or "",
         model.domain or "",

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypedDict, TypeVar, Unpack, runtime_checkable
 
 import numpy as np
@@ -22,42 +22,11 @@ from gossamer.options import CudaOptions
 from gossamer.program import Call, Program, Target
 from gossamer.program.cubin import Compile
 from gossamer.program.manifest import Description, Slot
+from gossamer.program.model_metadata import ModelMetadata
 from gossamer.program.placement import Placed, Placement
 from gossamer.run.device_tensor import Tensor, check_bound
 from gossamer.run.host import HostRunner
 from gossamer.run.profile import profile_text
-
-_CUSTOM = "custom_metadata_map."
-"""What stands in a description before the names that the model's author chose."""
-
-
-@dataclass(frozen=True, slots=True)
-class Metadata:
-    """What a model says about itself."""
-
-    producer_name: str = ""
-    graph_name: str = ""
-    domain: str = ""
-    description: str = ""
-    graph_description: str = ""
-    version: int = 0
-    custom_metadata_map: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, texts: Mapping[str, str]) -> Metadata:
-        """From what `texts` gave."""
-        own = {name: text for name, text in texts.items() if name in _TEXTS}
-        custom = {name.removeprefix(_CUSTOM): text for name, text in texts.items() if name.startswith(_CUSTOM)}
-        return cls(**own, version=int(texts.get("version", "0")), custom_metadata_map=custom)
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """As a `Description` has it; what is empty is left out."""
-        own = {name: str(getattr(self, name)) for name in (*_TEXTS, "version") if getattr(self, name)}
-        return own | {f"{_CUSTOM}{name}": text for name, text in self.custom_metadata_map.items()}
-
-
-_TEXTS = ("producer_name", "graph_name", "domain", "description", "graph_description")
 
 
 class Delivery(TypedDict, total=False):
@@ -77,7 +46,12 @@ class Engine(ABC):
         self.inputs: tuple[Slot, ...] = description.inputs
         self.outputs: tuple[Slot, ...] = description.outputs
         self.overridable_initializers: tuple[Slot, ...] = ()
-        self.metadata = Metadata.of(description.metadata)
+        self._texts = description.metadata
+
+    @property
+    def metadata(self) -> ModelMetadata:
+        """What the model says about itself; the caller's own."""
+        return ModelMetadata.of(self._texts)
 
     @abstractmethod
     def run(

@@ -29,11 +29,11 @@ from gossamer.errors import (
     InvalidProtobuf,
     UnsupportedModel,
 )
-from gossamer.execution import Metadata
 from gossamer.options import CompileOptions, CudaOptions
 from gossamer.program import Call, CudnnCall, Kernel, Launch, Origin, Program, PythonCall, Target
 from gossamer.program.artifact import open_artifact
 from gossamer.program.cubin import Compile, Cubin
+from gossamer.program.model_metadata import ModelMetadata
 from gossamer.program.placement import PlacedRecord, Placement
 from gossamer.session import InferenceSession, SessionOptions
 from gossamer.session import providers as provider_lists
@@ -144,7 +144,7 @@ def test_inputs_outputs_metadata_and_placement(path: Path) -> None:
 
 
 def test_metadata_survives_the_file(tmp_path: Path) -> None:
-    said = Metadata("maker", "graph", "ai.example", "what", "how", -7, {"character": "a\nb", "version": "mine"})
+    said = ModelMetadata("maker", "graph", "ai.example", "what", "how", -7, {"character": "a\nb", "version": "mine"})
     path = compiled_native(tmp_path, native(variant()), metadata=said.texts)
     with session(path) as opened:
         meta = opened.get_modelmeta()
@@ -153,8 +153,8 @@ def test_metadata_survives_the_file(tmp_path: Path) -> None:
         *("maker", "graph", "ai.example", "what", "how"),
     )
     assert meta.version == -7
-    assert Metadata.of(said.texts) == said
-    assert Metadata().texts == {}
+    assert ModelMetadata.of(said.texts) == said
+    assert ModelMetadata().texts == {}
 
 
 def test_a_version_that_is_no_number_is_a_damaged_file(tmp_path: Path) -> None:

@@ -32,7 +32,10 @@ class Workshop:
         self.providers: tuple[ProviderOptions, ...] = ()
         self.options = CompileOptions()
 
-    def __call__(self, model: object, providers: tuple[ProviderOptions, ...], options: CompileOptions) -> FakeEngine:
+    def __call__(
+        self, model: object, providers: tuple[ProviderOptions, ...], options: CompileOptions, compiled: bool
+    ) -> FakeEngine:
+        assert not compiled
         self.models.append(model)
         self.providers, self.options = providers, options
         return self.engine

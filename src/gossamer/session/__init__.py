@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from gossamer.program.model_metadata import ModelMetadata
 from gossamer.session.engine import Engine
 from gossamer.session.inference_session import InferenceSession
 from gossamer.session.io_binding import IOBinding
-from gossamer.session.node_arg import ModelMetadata, NodeArg
+from gossamer.session.node_arg import NodeArg
 from gossamer.session.ort_value import OrtValue
 from gossamer.session.providers import get_all_providers, get_available_providers, get_device
 from gossamer.session.session_options import ExecutionMode, GraphOptimizationLevel, RunOptions, SessionOptions

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from gossamer.program import Program
+from gossamer.program.model_metadata import ModelMetadata
 from gossamer.run.device_tensor import DeviceTensor
 
 HostTensor: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -36,25 +37,6 @@ class NodeArgInfo(Protocol):
     def shape(self) -> Sequence[int | str | None] | None: ...
 
 
-class MetadataInfo(Protocol):
-    """What a model says about itself."""
-
-    @property
-    def producer_name(self) -> str: ...
-    @property
-    def graph_name(self) -> str: ...
-    @property
-    def domain(self) -> str: ...
-    @property
-    def description(self) -> str: ...
-    @property
-    def graph_description(self) -> str: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def custom_metadata_map(self) -> Mapping[str, str]: ...
-
-
 class Placement(Protocol):
     """Where each node runs, and why not elsewhere."""
 
@@ -76,7 +58,8 @@ class Engine(Protocol):
         """Inputs that have a default value and may be fed."""
 
     @property
-    def metadata(self) -> MetadataInfo: ...
+    def metadata(self) -> ModelMetadata:
+        """The caller's own."""
 
     def run(
         self,

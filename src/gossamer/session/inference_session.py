@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeGuard
+from typing import Any, Self, TypeAlias
 
 from gossamer import errors
 from gossamer.errors import InvalidArgument, NoModel
@@ -16,6 +16,7 @@ from gossamer.options import CompileOptions, CudaOptions, ProviderOptions
 from gossamer.program import Program
 from gossamer.program.archive import BEGINNING_BYTES, begins_archive
 from gossamer.program.artifact import is_compiled
+from gossamer.program.model_metadata import ModelMetadata
 from gossamer.run.device_tensor import DeviceTensor
 from gossamer.session import memory
 from gossamer.session import providers as provider_lists
@@ -23,7 +24,7 @@ from gossamer.session.engine import Engine, HostTensor, Placement, Tensor
 from gossamer.session.feeds import Slot, Slots
 from gossamer.session.io_binding import IOBinding
 from gossamer.session.memory import HOST, Device
-from gossamer.session.node_arg import ModelMetadata, NodeArg
+from gossamer.session.node_arg import NodeArg
 from gossamer.session.ort_value import OrtValue
 from gossamer.session.providers import GivenProviders
 from gossamer.session.session_options import RunOptions, SessionOptions
@@ -80,12 +81,12 @@ class InferenceSession:
     def _open(self, providers: GivenProviders | None, provider_options: Sequence[Mapping[str, object]] | None) -> None:
         """Make an engine for the providers, and release the one before."""
         options = self._sess_options.compile_options()
-        compiled = _is_compiled(self._model)
+        compiled = isinstance(self._model, str) and is_compiled(self._model)
         importing = _import_meanwhile(compiled)
         resolved = provider_lists.resolve(providers, provider_options, compiled=compiled)
         chosen = provider_lists.with_config(resolved, options.config)
         importing.join()  # imports that fail in two threads at once say something else
-        engine = create_engine(self._model, chosen, options)
+        engine = create_engine(self._model, chosen, options, compiled)
         self.close()
         self._engine = engine
         # Not at exit: device memory goes with the process, and the driver may be gone before finalizers run.
@@ -227,7 +228,7 @@ class InferenceSession:
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model says about itself."""
-        return ModelMetadata.of(self._live_engine().metadata)
+        return self._live_engine().metadata
 
     def get_session_options(self) -> SessionOptions:
         """The options that the session was created with."""
@@ -285,13 +286,18 @@ class InferenceSession:
         self.close()
 
 
-def create_engine(model: ModelSource, providers: Sequence[ProviderOptions], options: CompileOptions) -> Engine:
-    """The engine for a model. The compiler is imported when the first model is that needs one."""
+def create_engine(
+    model: ModelSource, providers: Sequence[ProviderOptions], options: CompileOptions, compiled: bool
+) -> Engine:
+    """The engine for a model. The compiler is imported when the first model is that needs one. compiled: whether the
+    model is the path of a compiled one.
+    """
     engine: Engine
-    if _is_compiled(model):
+    if compiled:
         from gossamer.compiled_model import CompiledEngine
 
         cuda = providers[0]
+        assert isinstance(model, str)
         assert isinstance(cuda, CudaOptions), "resolve() lets no other be the first one"
         engine = CompiledEngine(model, cuda, options, cpu_listed=len(providers) > 1)
     else:
@@ -321,10 +327,6 @@ def _import_meanwhile(compiled: bool) -> threading.Thread:
     thread = threading.Thread(target=attempt, name="gossamer-import")
     thread.start()
     return thread
-
-
-def _is_compiled(model: ModelSource) -> TypeGuard[str]:
-    return isinstance(model, str) and is_compiled(model)
 
 
 def _source(given: Any) -> ModelSource:

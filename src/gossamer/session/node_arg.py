@@ -1,11 +1,11 @@
-"""What a session tells about its model."""
+"""What a session tells about a model's inputs and outputs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gossamer.session.element_types import BY_NAME
-from gossamer.session.engine import MetadataInfo, NodeArgInfo
+from gossamer.session.engine import NodeArgInfo
 
 
 @dataclass(frozen=True)
@@ -24,28 +24,3 @@ class NodeArg:
     def of(cls, info: NodeArgInfo) -> NodeArg:
         row = BY_NAME.get(info.dtype)
         return cls(info.name, row.tensor if row else info.dtype, list(info.shape or ()))
-
-
-@dataclass(frozen=True)
-class ModelMetadata:
-    """What a model says about itself; texts are empty where it says nothing."""
-
-    producer_name: str = ""
-    graph_name: str = ""
-    domain: str = ""
-    description: str = ""
-    graph_description: str = ""
-    version: int = 0
-    custom_metadata_map: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, info: MetadataInfo) -> ModelMetadata:
-        return cls(
-            info.producer_name,
-            info.graph_name,
-            info.domain,
-            info.description,
-            info.graph_description,
-            info.version,
-            dict(info.custom_metadata_map),
-        )
