@@ -7,9 +7,8 @@ those that only hint at what may be faster have no effect.
 from __future__ import annotations
 
 import importlib.util
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -24,6 +23,7 @@ from gossamer.program.cubin import Cubin
 from gossamer.program.manifest import Shapes, Slot, shapes_text
 from gossamer.program.placement import PlacedRecord, Placement
 from gossamer.run.host import HostRunner, has_onnxruntime
+from gossamer.run.meanwhile import meanwhile
 from gossamer.run.variants import Variants
 
 CPU = CpuOptions.provider
@@ -48,26 +48,27 @@ class CompiledEngine(ProgramEngine[Loaded]):
         file; a target or dimensions that it lacks) and UnsupportedModel, naming nodes that cannot run here.
         """
         diagnostics.listen()
-        with stage("open"):
-            artifact = self._artifact = open_artifact(path)
-            preparing = [_meanwhile(lambda: artifact.weights)]
-            target = _target(artifact, cuda)
-            if cuda.device == "cuda":
-                preparing.append(_meanwhile(partial(open_device, cuda.device_id)))
-        _check_options(artifact, target, cuda, options)
-        self._lets_cudnn, self._why_no_cpu = cuda.enable_cudnn, _why_no_cpu(cuda, cpu_listed)
-        self._signatures = _signatures(artifact, target, options.dimensions)
-        uses_cudnn = cuda.enable_cudnn and cuda.device == "cuda"
-        for shapes in self._signatures:
-            needs = artifact.needs(target.name, shapes, cudnn=uses_cudnn)
-            self._check_needs(needs, partial(artifact.variant, target.name, shapes, cudnn=uses_cudnn))
-        self._code: dict[Kernel, Cubin] = {}
-        super().__init__(artifact.description, executor_for(cuda, artifact.weights, self._look_up, HostRunner(options)))
-        self._variants = Variants(artifact, target, self._executor.active, cudnn=uses_cudnn)
-        if len(self._signatures) == 1:
-            self.compiled(self._signatures[0])  # now, while the GPU's context is made
-        for thread in preparing:
-            thread.join()
+        with ExitStack() as beside:
+            with stage("open"):
+                artifact = self._artifact = open_artifact(path)
+                beside.enter_context(meanwhile(lambda: artifact.weights, GossamerError))
+                target = _target(artifact, cuda)
+                if cuda.device == "cuda":
+                    beside.enter_context(meanwhile(partial(open_device, cuda.device_id), GossamerError))
+            _check_options(artifact, target, cuda, options)
+            self._lets_cudnn, self._why_no_cpu = cuda.enable_cudnn, _why_no_cpu(cuda, cpu_listed)
+            self._signatures = _signatures(artifact, target, options.dimensions)
+            uses_cudnn = cuda.enable_cudnn and cuda.device == "cuda"
+            for shapes in self._signatures:
+                needs = artifact.needs(target.name, shapes, cudnn=uses_cudnn)
+                self._check_needs(needs, partial(artifact.variant, target.name, shapes, cudnn=uses_cudnn))
+            self._code: dict[Kernel, Cubin] = {}
+            super().__init__(
+                artifact.description, executor_for(cuda, artifact.weights, self._look_up, HostRunner(options))
+            )
+            self._variants = Variants(artifact, target, self._executor.active, cudnn=uses_cudnn)
+            if len(self._signatures) == 1:
+                self.compiled(self._signatures[0])  # now, while the GPU's context is made
 
     def make(self, shapes: Shapes) -> Loaded:
         with stage("read"):
@@ -110,19 +111,6 @@ class CompiledEngine(ProgramEngine[Loaded]):
             for node in nodes
         )
         return UnsupportedModel(tuple(unsupported), self._artifact.path, remedy)
-
-
-def _meanwhile(prepare: Callable[[], object]) -> threading.Thread:
-    """Does beside other things what would be done soon, and takes as long as they do: that GPUs are opened, that
-    checksums are compared. What goes wrong goes wrong again for whoever needs it, and is told then."""
-
-    def attempt() -> None:
-        with suppress(GossamerError):
-            prepare()
-
-    thread = threading.Thread(target=attempt, name="gossamer-meanwhile")
-    thread.start()
-    return thread
 
 
 def _target(artifact: Artifact, cuda: CudaOptions) -> Target:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -18,6 +17,7 @@ from gossamer.program.archive import BEGINNING_BYTES, begins_archive
 from gossamer.program.artifact import is_compiled
 from gossamer.program.model_metadata import ModelMetadata
 from gossamer.run.device_tensor import DeviceTensor
+from gossamer.run.meanwhile import meanwhile
 from gossamer.session import memory
 from gossamer.session import providers as provider_lists
 from gossamer.session.engine import Engine, HostTensor, Placement, Tensor
@@ -82,10 +82,9 @@ class InferenceSession:
         """Make an engine for the providers, and release the one before."""
         options = self._sess_options.compile_options()
         compiled = isinstance(self._model, str) and is_compiled(self._model)
-        importing = _import_meanwhile(compiled)
-        resolved = provider_lists.resolve(providers, provider_options, compiled=compiled)
+        with meanwhile(partial(_import_engine, compiled), ImportError):  # the driver's start takes as long
+            resolved = provider_lists.resolve(providers, provider_options, compiled=compiled)
         chosen = provider_lists.with_config(resolved, options.config)
-        importing.join()  # imports that fail in two threads at once say something else
         engine = create_engine(self._model, chosen, options, compiled)
         self.close()
         self._engine = engine
@@ -312,21 +311,14 @@ def create_engine(
     return engine
 
 
-def _import_meanwhile(compiled: bool) -> threading.Thread:
-    """Imports what makes the engine beside what comes before: the driver's start takes as long. What goes wrong goes
-    wrong again in `create_engine`, and is told there.
+def _import_engine(compiled: bool) -> None:
+    """What `create_engine` imports, too: not at the same time, since imports that fail in two threads at once say
+    something else.
     """
-
-    def attempt() -> None:
-        with suppress(ImportError):
-            if compiled:
-                import gossamer.compiled_model
-            else:
-                import gossamer.engines  # noqa: F401
-
-    thread = threading.Thread(target=attempt, name="gossamer-import")
-    thread.start()
-    return thread
+    if compiled:
+        import gossamer.compiled_model
+    else:
+        import gossamer.engines  # noqa: F401
 
 
 def _source(given: Any) -> ModelSource:
