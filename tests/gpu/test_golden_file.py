@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 import pytest
 
+import cudnn_legs
 import golden_model
 from conftest import missing
 from gossamer import InferenceSession
@@ -20,6 +21,8 @@ from gossamer.run.cuda import target_of_device
 @pytest.mark.parametrize("batch", golden_model.BATCHES)
 @pytest.mark.parametrize("cudnn", [0, 1])
 def test_golden_file(version: int, batch: int, cudnn: int) -> None:
+    if cudnn and cudnn_legs.LEG == "disabled":
+        pytest.skip(f"cuDNN, {cudnn_legs.WITHOUT['disabled']}")
     path = golden_model.golden_file(version)
     try:
         open_artifact(path).target_for(target_of_device(0, True))
