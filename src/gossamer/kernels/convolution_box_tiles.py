@@ -13,6 +13,8 @@ from math import inf, prod
 
 from gossamer.kernels.convolution_geometry import Convolution
 from gossamer.kernels.convolution_tiles import (
+    BOX_PROLOGUE,
+    BOX_STAGE,
     Shape,
     best_convolution_tiles,
     box_bytes,
@@ -144,15 +146,17 @@ def priced_boxes(convolution: Convolution, dtype: str, target: Target) -> Iterat
         how = (box, plain.block_n, plain.block_k, plain.num_warps, plain.num_stages)
         tiles = BoxTiles(*how)
         steps, programs = extents.steps(plain.block_k), tiles.count(convolution)
-        yield cycles(shape, programs, steps, itemsize, target), tiles
+        prologue = BOX_PROLOGUE + BOX_STAGE * (plain.num_stages - 1)
+        yield cycles(shape, programs, steps, itemsize, target, prologue=prologue), tiles
         held = _held(shape, itemsize, target)
         if held and programs > held * target.sm_count and convolution.y.channels_last:
             lasting = Shape(plain, shape.shared, shape.latency, shape.writing, held)
-            yield cycles(lasting, programs, steps, itemsize, target, prologue=0), BoxTiles(*how, persistent=True)
+            once = prologue + cycles(lasting, programs, steps, itemsize, target, prologue=0)
+            yield once, BoxTiles(*how, persistent=True)
         if box_bytes(plain, itemsize) + 4 * plain.block_m * plain.block_n > target.shared_bytes:
             continue  # partial sums are in shared memory on their way out, while the pipeline still has its own
         for splits in split_counts(programs, steps, target):
-            first = cycles(shape, programs * splits, cdiv(steps, splits), 4, target)
+            first = cycles(shape, programs * splits, cdiv(steps, splits), 4, target, prologue=prologue)
             yield first + second_launch(extents, splits, target), BoxTiles(*how, splits)
 
 

@@ -31,6 +31,9 @@ L2_BYTES = 37
 """Bytes per cycle that one multiprocessor gets out of L2 when all of them ask."""
 BOX_STEP, BOX_LATENCY, BOX_L2_BYTES = 40, 1000, 64
 """STEP, LATENCY and L2_BYTES where the copy engine fetches the operands."""
+BOX_PROLOGUE, BOX_STAGE = 900, 300
+"""PROLOGUE there, for the copy engine has to read what the operands are like first, and what each stage of the pipeline
+adds to it, since one thread asks for all boxes."""
 WRITTEN_BYTES = 28
 """Bytes per cycle that one multiprocessor writes at the end of a tile."""
 GATHER = 30
