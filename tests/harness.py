@@ -158,7 +158,7 @@ def assert_close(
         return
     allowed = rtol if rtol is not None else (2.0**-10 if tf32 else 0.0) + tolerance(got.dtype, reduction)
     size = scale if scale is not None else max(float(np.abs(expected[finite]).max()), 1e-30)
-    error = np.abs(exact - expected)[finite]
+    error = np.abs(exact[finite] - expected[finite])
     worst = float(np.nan_to_num(error, nan=np.inf).max()) / size
     assert worst <= allowed, f"relative error {worst:.3g} at scale {size:.3g}, allowed {allowed:.3g}"
 

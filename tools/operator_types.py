@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
@@ -15,7 +16,18 @@ from harness import lower_model
 FLOATS = ("float16", "bfloat16", "float", "double")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 BYTES = ("int8", "uint8")
-GROUPS = {"floats": FLOATS, "integers": INTEGERS}
+NARROW_INTEGERS = ("int2", "uint2", "int4", "uint4")
+NARROW_FLOATS = (
+    "float4e2m1",
+    "float6e2m3",
+    "float6e3m2",
+    "float8e4m3fn",
+    "float8e4m3fnuz",
+    "float8e5m2",
+    "float8e5m2fnuz",
+)
+GROUPS = {"floats": FLOATS, "integers": INTEGERS, "narrow integers": NARROW_INTEGERS, "narrow floats": NARROW_FLOATS}
+ALL = (*FLOATS, *INTEGERS, "bool", *NARROW_INTEGERS, *NARROW_FLOATS, "float8e8m0")
 NAMES = {"float": "float32", "double": "float64"}
 """ONNX's words for element types → ours."""
 ENOUGH = 4
@@ -28,7 +40,7 @@ def types_taken(models: Iterable[onnx.ModelProto]) -> str:
     words = []
     for group, names in GROUPS.items():
         words += [group] if found >= set(names) else [NAMES.get(name, name) for name in names if name in found]
-    return ", ".join([*words, *sorted(found - {*FLOATS, *INTEGERS})])
+    return ", ".join([*words, *sorted(found.difference(*GROUPS.values()))])
 
 
 def _taken(model: onnx.ModelProto) -> Iterator[str]:
@@ -62,7 +74,7 @@ def _variable(model: onnx.ModelProto) -> tuple[set[str], Collection[str]]:
     variable = first if first in inputs.values() else schema.inputs[0].type_str
     sets = {one.type_param_str: frozenset(one.allowed_type_strs) for one in schema.type_constraints}
     words = sets.get(variable, {variable})
-    allowed = [name for name in (*FLOATS, *INTEGERS, "bool") if f"tensor({name})" in words]
+    allowed = [name for name in ALL if f"tensor({name})" in words]
     # Variables of the same types differ in name so that they may differ; kernels want the operands alike.
     return {name for name, kind in (inputs | outputs).items() if sets.get(kind, {kind}) == words}, allowed
 
@@ -81,6 +93,7 @@ def _with(model: onnx.ModelProto, names: Collection[str], element: int) -> onnx.
             info.type.tensor_type.elem_type = element
     for tensor in changed.graph.initializer:
         if tensor.name in names:
-            array = numpy_helper.to_array(tensor).astype(helper.tensor_dtype_to_np_dtype(element))
+            # By way of a float: ml_dtypes' 4-bit ones convert to nothing else.
+            array = numpy_helper.to_array(tensor).astype(np.float64).astype(helper.tensor_dtype_to_np_dtype(element))
             tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
     return changed

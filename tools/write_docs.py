@@ -35,7 +35,10 @@ Printed from the registry of lowerings.
 * *Since*: the first opset version that the lowering takes, and all later ones up to another row's.
 * *Types*: the element types of the data that the lowering takes (of the first input of the first output's type, or else
   of the first input), of those that ONNX allows; `floats` are float16, bfloat16, float32 and float64, `integers` those
-  with and without sign of 8 to 64 bits. Found by asking it about the cases.
+  with and without sign of 8 to 64 bits, `narrow integers` those of 2 and 4 bits, `narrow floats` those of 4 to 8
+  (float8e8m0, which has powers of two only, by itself). Found by asking it about the cases. An element of less than 8
+  bits takes a byte, in the device's memory and in the arrays that a session takes and gives, which are of ml_dtypes'
+  types.
 * *Cases*: where in `tests/cases` the operator's cases are; they run in the interpreter and on GPUs.
 
 A lowering may refuse a form of its operator (a type, a shape that depends on data): `gossamer inspect MODEL` names each

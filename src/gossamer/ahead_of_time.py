@@ -109,7 +109,8 @@ class Report:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """What running the file takes besides the base install and a driver; without cuDNN it always runs."""
+        """What running the file takes besides the base install and, but for the interpreter, a driver; without cuDNN it
+        always runs."""
         native = {need for program in self.programs if manifest.CUDNN not in program.needs for need in program.needs}
         return tuple(sorted(native))
 
@@ -190,7 +191,8 @@ class Compilation:
         variants = [_variant(compiled, codes) for compiled in every]
         with stage(f"write {os.fspath(path)}"), _writing(path), TemporaryFile(dir=Path(path).parent) as spool:
             weights = _Spooled(constants, spool)
-            write_artifact(path, replace(description, versions=_versions(variants)), variants, weights)
+            about = replace(description, versions=_versions(variants), optimized=self.options.optimize)
+            write_artifact(path, about, variants, weights)
         return replace(_report(path, every), tuning=self.tuning)
 
     def _programs(self, model: ir.Model, signatures: Sequence[Signature], constants: Constants) -> Iterator[Compiled]:

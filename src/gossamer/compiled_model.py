@@ -148,10 +148,13 @@ def _check_options(artifact: Artifact, target: Target, cuda: CudaOptions, option
     if target.use_tf32 and not cuda.use_tf32:
         raise _decided(artifact, "use_tf32=0", f"{again} --option use_tf32=0")
     if cuda.cudnn_only:
-        raise _decided(artifact, f"cudnn_only={','.join(cuda.cudnn_only)}", f"{again} --cudnn yes")
+        raise InvalidArgument(
+            f"{artifact.path}: cudnn_only={','.join(cuda.cudnn_only)} is for comparing, and a compiled model runs "
+            "without cuDNN, too; leave it out, or give the ONNX file"
+        )
     if options.deterministic and not target.deterministic:
         raise _decided(artifact, "use_deterministic_compute=True", "gossamer.compile_model(…, sess_options=…)")
-    if not options.optimize:
+    if artifact.description.optimized and not options.optimize:
         raise _decided(artifact, "ORT_DISABLE_ALL", "gossamer.compile_model(…, sess_options=…)")
 
 

@@ -1,4 +1,4 @@
-"""The GOSSAMER_DEBUG ladder: what the package says about its own work, all through the logger `gossamer`.
+"""What the package says about its own work: the GOSSAMER_DEBUG ladder, through the logger `gossamer`, and warnings.
 
 Nothing is configured at import. `listen` gives the logger a handler when GOSSAMER_DEBUG asks for one and the program
 has set up none. `watch` is for programs that want to show progress, such as the command line.
@@ -7,7 +7,9 @@ has set up none. `watch` is for programs that want to show progress, such as the
 from __future__ import annotations
 
 import logging
+import sys
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,7 +17,9 @@ from typing import Protocol
 
 from gossamer import settings
 
-logger = logging.getLogger("gossamer")
+_PACKAGE = __name__.partition(".")[0]
+
+logger = logging.getLogger(_PACKAGE)
 
 
 class Watcher(Protocol):
@@ -38,6 +42,14 @@ def listen() -> None:
         handler.setFormatter(logging.Formatter("gossamer: %(message)s"))
         logger.addHandler(handler)
         logger.setLevel(logging.DEBUG)
+
+
+def warn(text: str) -> None:
+    """A UserWarning that points at the line outside of Gossamer which led to it, through however many calls."""
+    depth, frame = 1, sys._getframe()
+    while frame.f_back and str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(text, UserWarning, stacklevel=depth)
 
 
 @contextmanager

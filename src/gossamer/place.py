@@ -169,5 +169,8 @@ def _lower_known(
         refusals.append((CUDNN, lowered.reason))
     if lowered is None or isinstance(lowered, Refusal):
         lowering = kernels.find(node.domain, node.op_type, node.version)
-        return lowering if isinstance(lowering, Refusal) else lowering(node, target)
+        try:
+            return lowering if isinstance(lowering, Refusal) else lowering(node, target)
+        except kernels.NoSuchElements as dtype:
+            return Refusal(f"{node.op_type} of {dtype} has no kernel")
     return lowered

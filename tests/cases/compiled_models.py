@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
@@ -71,6 +72,34 @@ def with_a_node_on_the_cpu() -> ModelProto:
     )
 
 
+def narrow_weights() -> ModelProto:
+    """Products with weights as language models have them: 4-bit integers in blocks of 32 with a scale and a zero point
+    each, and 8-bit floats with a scale for each column."""
+    rng = np.random.default_rng(0)
+    block = {"axis": 0, "block_size": 32}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["v", "v_scale", "v_zero"], ["v_real"], name="v_real", **block),
+        helper.make_node("MatMul", ["x", "v_real"], ["m"]),
+        helper.make_node("DequantizeLinear", ["w", "w_scale"], ["w_real"], name="w_real"),
+        helper.make_node("MatMul", ["m", "w_real"], ["y"]),
+    ]
+    arrays = {
+        "v": rng.integers(0, 16, (96, 64)).astype(ml_dtypes.uint4),
+        "v_scale": rng.uniform(0.01, 0.02, (3, 64)).astype(np.float32),
+        "v_zero": rng.integers(6, 10, (3, 64)).astype(ml_dtypes.uint4),
+        "w": rng.standard_normal((64, 40)).astype(ml_dtypes.float8_e4m3fn),
+        "w_scale": rng.uniform(0.05, 0.1, (40,)).astype(np.float32),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "narrow_weights",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (5, 96))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (5, 40))],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
 def one_name_for_two_weights() -> ModelProto:
     """Nodes with a `w` of their own: two run on the CPU, since their condition is fed, and two do not. Between them a
     product keeps them apart."""
@@ -110,4 +139,5 @@ CASES = [
     CompiledCase("attention", attention),
     CompiledCase("a node on the CPU", with_a_node_on_the_cpu, on_cpu=1),
     CompiledCase("one name for two weights", one_name_for_two_weights, on_cpu=2),
+    CompiledCase("narrow weights", narrow_weights, reduction=160),
 ]

@@ -1,4 +1,4 @@
-"""Cases of Gather, GatherElements, GatherND, ScatterElements and ScatterND."""
+"""Cases of Gather, GatherElements, GatherND, ScatterElements, ScatterND and TensorScatter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from cases.node_case import MOVED_DTYPES, NodeCase, ints, random_array
-from harness import tolerance
+from harness import tensor_type, tolerance
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 REDUCED_DTYPES = [
@@ -230,10 +230,68 @@ def _scatter_nds() -> list[NodeCase]:
     return cases
 
 
+def put_steps(
+    cache: np.ndarray, update: np.ndarray, first: np.ndarray | None, axis: int = -2, mode: str = "linear"
+) -> np.ndarray:
+    """TensorScatter by its text, where steps beyond the cache go nowhere."""
+    present = cache.copy()
+    slots, steps = (np.moveaxis(array, axis, 1) for array in (present, update))
+    for batch, step in np.ndindex(steps.shape[:2]):
+        slot = step + (0 if first is None else int(first[batch]))
+        if mode == "circular":
+            slot %= cache.shape[axis]
+        if 0 <= slot < cache.shape[axis]:
+            slots[batch, slot] = steps[batch, step]
+    return present
+
+
+def _tensor_scatters() -> list[NodeCase]:
+    def case(
+        detail: str, shape: tuple[int, ...], steps: int, first: list[int] | None, dtype: str = "float32", **rest: Any
+    ) -> NodeCase:
+        axis = rest.get("axis", -2)
+        cache = random_array("cache", shape, dtype)
+        update = random_array("update", (*shape[:axis], steps, *shape[axis:][1:]), dtype)
+        indices = None if first is None else np.array(first, np.int64)
+        inputs = [cache, update] if indices is None else [cache, update, indices]
+        constants = rest.pop("constants", ())
+        want = put_steps(cache, update, indices, **rest)
+        types = [(tensor_type(cache), shape)]
+        return NodeCase(
+            f"TensorScatter-{detail}", "TensorScatter", inputs, rest, 24, constants, 1, "", types, lambda: [want]
+        )
+
+    far = [-1, 2**40 + 3, -(2**63), 2**63 - 1]
+    return [
+        case("one_step", (2, 3, 16, 8), 1, [4, 15]),
+        case("prefill", (2, 3, 16, 8), 10, None),
+        case("prefill_circular", (2, 3, 16, 8), 16, None, mode="circular"),
+        case("all_slots", (2, 5, 7), 5, [0, 0], mode="linear"),
+        case("all_slots_circular", (2, 5, 7), 5, [3, 4], mode="circular"),
+        case("past_is_kept", (2, 3, 16, 8), 2, [4, 14], constants=(0,)),
+        case("past_is_kept_circular", (2, 3, 16, 8), 3, [4, 14], mode="circular", constants=(0, 2)),
+        case("rank_2", (3, 40), 3, [0, 20, 37], axis=-1),
+        case("axis_1", (3, 9, 4, 5), 2, [7, 0, 4], axis=1),
+        case("last_axis", (3, 4, 50), 7, [43, 0, 11], axis=-1),
+        case("last_axis_circular", (3, 4, 50), 7, [49, 44, 11], axis=2, mode="circular"),
+        case("one_slot", (2, 3, 1, 8), 1, [0, 0]),
+        case("odd_rows", (2, 2, 33, 130), 5, [28, 1], "float16"),
+        case("no_steps", (2, 3, 4, 8), 0, [1, 2]),
+        case("no_batch", (0, 3, 4, 8), 1, []),
+        case("beyond", (4, 5, 3), 3, [-2, 4, 5, -3]),
+        case("far_beyond", (4, 5, 3), 3, far),
+        case("far_circular", (4, 5, 3), 3, far, mode="circular"),
+        *(case(dtype, (2, 3, 9, 4), 2, [7, 3], dtype) for dtype in MOVED_DTYPES),
+    ]
+
+
 ROUNDED_REDUCTIONS = [
     case
     for case in (*_scatter_elements(), *_scatter_nds())
     if case.attributes.get("reduction") in ("add", "mul") and case.inputs[0].dtype.name in FLOATS
 ]
 """Whose results depend on the order of the updates."""
-CASES = [*_gathers(), *_gather_elements(), *_gather_nds(), *_scatter_elements(), *_scatter_nds()]
+CASES = [
+    *(*_gathers(), *_gather_elements(), *_gather_nds()),
+    *(*_scatter_elements(), *_scatter_nds(), *_tensor_scatters()),
+]

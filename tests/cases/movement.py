@@ -1,12 +1,14 @@
-"""Cases of Reshape and its kin, Expand, Tile, Slice, Concat, Split."""
+"""Cases of Reshape and its kin, BitCast, Expand, Tile, Slice, Concat, Split."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from cases.node_case import MOVED_DTYPES, NodeCase, ints, random_array
+from harness import tensor_type
 
 
 def _case(op_type: str, detail: str, inputs: list[np.ndarray | None], **rest: Any) -> NodeCase:
@@ -35,6 +37,32 @@ def _views() -> list[NodeCase]:
         _case("Unsqueeze", "attribute", [x], attributes={"axes": [0, 4]}, opset=11),
         _case("Unsqueeze", "input", [x, ints(0, -1)], constants=(1,)),
     ]
+
+
+def _bit_casts() -> list[NodeCase]:
+    whole = [
+        *(("float64", "uint64"), ("int64", "float64"), ("complex64", "int64"), ("uint64", "int64")),
+        *(("float32", "int32"), ("uint32", "float32"), ("int32", "uint32")),
+        *(("float16", "uint16"), ("bfloat16", "int16"), ("uint16", "bfloat16"), ("bfloat16", "float16")),
+        *(("int8", "uint8"), ("float8_e4m3fn", "int8"), ("uint8", "float8_e5m2")),
+    ]
+    halves = [("int4", "uint4"), ("uint4", "float4_e2m1fn"), ("float4_e2m1fn", "int4")]
+    return [
+        *(_bit_cast(source, to, codes=30) for source, to in whole),
+        *(_bit_cast(source, to, codes=16) for source, to in halves),
+        _bit_cast("uint2", "int2", codes=4),
+        _bit_cast("bool", "uint8", codes=2),
+    ]
+
+
+def _bit_cast(source: str, to: str, codes: int) -> NodeCase:
+    """codes: how many different first bytes there are, each of which begins a number of both types."""
+    before, after = (np.dtype(getattr(ml_dtypes, name, name)) for name in (source, to))
+    bits = (np.arange(30) % codes).astype(f"u{before.itemsize}") << (8 * before.itemsize - 8)
+    x = bits.reshape(2, 3, 5).view(before)
+    y = x.view(after)
+    form = {"attributes": {"to": tensor_type(y)}, "output_types": [(tensor_type(y), y.shape)], "opset": 26}
+    return _case("BitCast", f"{source}_{to}", [x], **form, want=lambda: [y], rtol=0.0)
 
 
 def _expansions() -> list[NodeCase]:
@@ -162,4 +190,4 @@ def _splits() -> list[NodeCase]:
     return cases
 
 
-CASES = [*_views(), *_expansions(), *_slices(), *_joins(), *_splits()]
+CASES = [*_views(), *_bit_casts(), *_expansions(), *_slices(), *_joins(), *_splits()]

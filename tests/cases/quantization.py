@@ -7,13 +7,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from onnx import TensorProto
 
+from cases.narrow_types import FLOATS, NEWEST, SCALE, WIDE, bits_of, dtype_named, encoded, every
 from cases.node_case import NodeCase, random_array
 from cases.references import floats
 from harness import tensor_type
 
-TYPES = {"int4": TensorProto.INT4, "uint4": TensorProto.UINT4}
 NAN, INF = float("nan"), float("inf")
 TIES = np.float32([-1.5, -0.5, 0.5, 1.5, 2.5, 300, -300, INF, -INF, NAN, 0, 1])
 
@@ -31,11 +30,14 @@ def quantized(
     x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, attributes: Mapping[str, Any], dtype: str
 ) -> np.ndarray:
     axis, block = attributes.get("axis", 1), attributes.get("block_size", 0)
-    limits = ml_dtypes.iinfo(dtype)
     s = spread(scale.astype(np.float32), x, axis, block)
     z = np.float32(0) if zero is None else spread(zero.astype(np.float32), x, axis, block)
     with np.errstate(all="ignore"):
-        q = np.rint(x.astype(np.float32) / s)
+        q = x.astype(np.float32) / s
+        if dtype in FLOATS:
+            return encoded(q + z, dtype, bool(attributes.get("saturate", 1)))
+        q = np.rint(q)
+    limits = ml_dtypes.iinfo(dtype)
     q = np.where(np.isnan(q), limits.min, np.clip(q, limits.min - z, limits.max - z) + z)
     return q.astype(getattr(ml_dtypes, dtype, dtype))
 
@@ -44,9 +46,11 @@ def dequantized(
     x: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, attributes: Mapping[str, Any], dtype: np.dtype
 ) -> np.ndarray:
     axis, block = attributes.get("axis", 1), attributes.get("block_size", 0)
+    kind = np.float32 if x.dtype.name in FLOATS else np.int32
     s = spread(scale.astype(np.float32), x, axis, block)
-    z = 0 if zero is None else spread(zero.astype(np.int32), x, axis, block)
-    return ((x.astype(np.int32) - z).astype(np.float32) * s).astype(dtype)
+    z = kind(0) if zero is None else spread(zero.astype(kind), x, axis, block)
+    with np.errstate(all="ignore"):
+        return ((x.astype(kind) - z).astype(np.float32) * s).astype(dtype)
 
 
 def dynamically_quantized(x: np.ndarray) -> list[np.ndarray]:
@@ -68,13 +72,12 @@ def quantize_case(
 ) -> NodeCase:
     zeros = [] if zero is None else [zero]
     want = quantized(x, scale, zero, attributes, dtype)
-    types = [(TYPES.get(dtype) or tensor_type(want), x.shape)]
     return NodeCase(
         f"QuantizeLinear-{name}-{x.dtype.name}-{dtype}",
         "QuantizeLinear",
         [x, scale, *zeros],
         attributes,
-        output_types=types,
+        output_types=[(tensor_type(want), x.shape)],
         want=lambda: [want],
         rtol=0.0,
         **more,
@@ -87,16 +90,20 @@ def dequantize_case(
     scale: np.ndarray,
     zero: np.ndarray | None,
     attributes: Mapping[str, Any] = {},
+    dtype: str = "",
     **more: Any,
 ) -> NodeCase:
+    """dtype: of the output, where it is not that of the scale."""
     zeros = [] if zero is None else [zero]
-    want = dequantized(x, scale, zero, attributes, scale.dtype)
+    want = dequantized(x, scale, zero, attributes, dtype_named(dtype or scale.dtype.name))
+    if dtype:
+        attributes = {**attributes, "output_dtype": WIDE[dtype]}
     return NodeCase(
         f"DequantizeLinear-{name}-{x.dtype.name}-{scale.dtype.name}",
         "DequantizeLinear",
         [x, scale, *zeros],
         attributes,
-        output_types=[(tensor_type(scale), x.shape)],
+        output_types=[(tensor_type(want), x.shape)],
         want=lambda: [want],
         **more,
     )
@@ -140,6 +147,14 @@ def _cases() -> list[NodeCase]:
     return [
         *cases,
         *_where_quotients_round(),
+        *_narrow(),
+        *_block_floats(),
+        *(
+            quantize_case(
+                "unsaturated", x * 1e5, _scales("no", ()), None, {"output_dtype": number, "saturate": 0}, name
+            )
+            for name, number in FLOATS.items()
+        ),
         quantize_case("no_zero", x, _scales("no_zero", ()), None),
         quantize_case("bfloat16", brain, _scales("brain", (), "bfloat16"), np.array(3, np.int8), dtype="int8"),
         quantize_case("integers", integers, np.array(100, np.float32), np.array(3, np.int8), dtype="int8"),
@@ -169,6 +184,44 @@ def _cases() -> list[NodeCase]:
             constants=(0, 2),
         ),
     ]
+
+
+def _narrow() -> list[NodeCase]:
+    """Floats of up to 8 bits, integers of 2, and scales that are powers of two."""
+    x, new = floats("narrow", (4, 33), low=-9, high=9), {"opset": NEWEST}
+    cases = []
+    for name in (*FLOATS, "int2", "uint2"):
+        zero = np.array([1, 0, 1, -1 if name != "uint2" else 2], np.float32).astype(dtype_named(name))
+        every_code = every(name)[: 2 ** bits_of(name)]
+        block, cuts = {"axis": 1, "block_size": 11}, _scales("narrow", (4, 3))
+        cases += [
+            quantize_case("ties", TIES, np.array(1, np.float32), zero[1], {"axis": 0}, name, **new),
+            quantize_case("tensor", x, _scales("narrow", ()), zero[0], dtype=name, **new),
+            quantize_case("axis", x, _scales("narrow", (4,)), zero, {"axis": 0}, name, **new),
+            quantize_case("half", x.astype(np.float16), _scales("half", (), "float16"), zero[0], dtype=name, **new),
+            quantize_case("blocks", x, cuts, None, {**block, "output_dtype": tensor_type(zero)}, name, **new),
+            dequantize_case("every", every_code, np.array(0.3, np.float32), None, **new),
+            dequantize_case("axis", every_code.reshape(-1, 4), _scales("narrow", (4,), "float16"), zero, **new),
+            dequantize_case("brain", every_code, _scales("narrow", ()), zero[0], dtype="bfloat16", **new),
+        ]
+    return cases
+
+
+def _block_floats() -> list[NodeCase]:
+    """Microscaling formats: blocks of 32 elements with a power of two as their scale, of which one is NaN."""
+    scale = (np.arange(12, dtype=np.uint8) + 121).reshape(3, 4)
+    scale[1, 2] = 255
+    scale, blocks, new = scale.view(dtype_named(SCALE)), {"axis": 1, "block_size": 32}, {"opset": NEWEST}
+    x = floats("microscaling", (3, 100), low=-300, high=300)
+    cases = []
+    for name in ("float4_e2m1fn", "float8_e4m3fn", "float8_e5m2", "int8"):
+        number = tensor_type(np.zeros((), dtype_named(name)))
+        narrow = floats("elements", x.shape, low=-6, high=6).astype(dtype_named(name))
+        cases += [
+            quantize_case("microscaling", x, scale, None, {**blocks, "output_dtype": number}, name, **new),
+            dequantize_case("microscaling", narrow, scale, None, blocks, "float16", constants=(0, 1), **new),
+        ]
+    return cases
 
 
 def _where_quotients_round() -> list[NodeCase]:

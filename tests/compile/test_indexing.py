@@ -39,6 +39,13 @@ def _indexing() -> Iterator[ModelProto]:
     yield node_model("GatherND", [cube, tuples.astype(np.int64)])
     yield node_model("ScatterElements", [table, indices, updates])
     yield node_model("ScatterND", [cube, tuples.astype(np.int64), updates])
+    first = zeros(8, dtype=np.int64)
+    for dtype in (np.int8, np.float16, np.float32, np.float64):
+        cache, step = zeros(8, 12, 2048, 64, dtype=dtype), zeros(8, 12, 1, 64, dtype=dtype)
+        yield node_model("TensorScatter", [cache, step, first], opset=24)
+    yield node_model("TensorScatter", [zeros(8, 12, 64, 2048), zeros(8, 12, 64, 1)], {"axis": -1}, opset=24)
+    huge, last = zeros(8, 128, 2**15, 128), zeros(8, 128, 77, 128)  # more than 2³¹ elements
+    yield node_model("TensorScatter", [huge, last, first], {"mode": "circular"}, opset=24)
 
 
 def _reductions() -> Iterator[ModelProto]:
@@ -124,3 +131,11 @@ def test_reductions_in_order_compile_for_every_architecture() -> None:
     kernels = [kernel for model in _reductions_in_order() for kernel in lower_model(model, target)[0].kernels]
     assert {kernel.name for kernel in kernels} == {"scatter_in_order.scatter_in_order_kernel"}
     compile_all(tuple(dict.fromkeys(kernels)))
+
+
+@pytest.mark.parametrize(("constants", "in_place"), [((), True), ((0,), False)])
+def test_a_cache_is_updated_in_place_where_nobody_reads_it_any_more(constants: tuple[int, ...], in_place: bool) -> None:
+    inputs = [zeros(2, 4, 64, 16), zeros(2, 4, 1, 16), zeros(2, dtype=np.int64)]
+    model = node_model("TensorScatter", inputs, opset=24, constants=constants)
+    locations = lower_model(model, Target.named("sm_90"))[0].locations
+    assert (locations["x0"] == locations["y0"]) == in_place

@@ -11,6 +11,15 @@ NAMES = (
     "QuantizeLinear-integers-int32-int8",
     "QuantizeLinear-nibbles-float32-int4",
     "DequantizeLinear-nibbles_in_blocks-uint4-float32",
+    "QuantizeLinear-tensor-float32-int2",
+    "DequantizeLinear-every-uint2-float32",
+    "QuantizeLinear-axis-float32-float8_e4m3fn",
+    "QuantizeLinear-blocks-float32-float8_e5m2fnuz",
+    "QuantizeLinear-half-float16-float8_e5m2",
+    "DequantizeLinear-axis-float8_e4m3fnuz-float16",
+    "DequantizeLinear-brain-float8_e5m2-float32",
+    "QuantizeLinear-microscaling-float32-float4_e2m1fn",
+    "DequantizeLinear-microscaling-float4_e2m1fn-float8_e8m0fnu",
 )
 
 

@@ -328,7 +328,7 @@ def test_pow(case: Case) -> None:
 
 @st.composite
 def variadics(draw: st.DrawFn) -> Case:
-    op_type = draw(st.sampled_from(("Sum", "Mean", "Max", "Min", "Where", "Clip", "Clip")))
+    op_type = draw(st.sampled_from(("Sum", "Mean", "Max", "Min", "Where", "Clip", "Clip", "SwiGLU")))
     opset = draw(st.sampled_from(opsets(op_type)))
     dtype = draw(
         st.sampled_from([d for d in types(op_type, opset, 1 if op_type == "Where" else 0) if d != "complex64"])
@@ -338,10 +338,24 @@ def variadics(draw: st.DrawFn) -> Case:
         return _case(op_type, opset, arrays, np.where, constants=constants, out=dtype)
     if op_type == "Clip":
         return _clip(draw, opset, dtype)
+    if op_type == "SwiGLU":
+        return _swiglu(draw, opset, dtype)
     arrays, constants = _operands(draw, count := draw(st.integers(1, 6)), [dtype] * count)
     if opset < 8:  # nothing is broadcast yet
         arrays = [np.ascontiguousarray(a) for a in np.broadcast_arrays(*arrays)]
     return _case(op_type, opset, arrays, FOLDED[op_type], constants=constants, atol=_size_of(arrays, dtype))
+
+
+def _swiglu(draw: st.DrawFn, opset: int, dtype: str) -> Case:
+    """Gates as the random tests of Swish have them."""
+    shape = draw(shapes(0, 4, size=300))
+    a, b = (numbers(draw(seeds), shape, dtype) for _ in range(2))
+    given = {"alpha": draw(st.sampled_from((0.25, 1.0, 1.702, -2.0)))} if draw(st.booleans()) else {}
+    alpha = float(np.float32(given.get("alpha", 1.0)))
+    constants = draw(st.sampled_from(((), (0,), (1,))))
+    return _case(
+        "SwiGLU", opset, [a, b], lambda a, b: a * _sigmoid(alpha * a) * b, attributes=given, constants=constants
+    )
 
 
 FOLDED: Mapping[str, Reference] = {
@@ -368,12 +382,14 @@ def _size_of(arrays: Sequence[np.ndarray], dtype: str) -> float:
 
 
 def _clip(draw: st.DrawFn, opset: int, dtype: str) -> Case:
-    """Absent bounds are the type's lowest and largest numbers, by the operator's text."""
+    """Absent bounds are the type's lowest and largest numbers, by the operator's text. Where bounds are attributes,
+    onnxruntime refuses a lower one above the other."""
     x = numbers(draw(seeds), draw(shapes(0, 4, size=300)), dtype)
     low, high = (numbers(draw(seeds), (), dtype) for _ in range(2))
     assume(not np.isnan(low) and not np.isnan(high))
     limits = np.iinfo(dtype) if dtype in INTEGERS else ml_dtypes.finfo(numpy_dtype(dtype))
     if opset < 11:
+        low, high = sorted((low, high))
         given = {n: float(np.float32(b)) for n, b in (("min", low), ("max", high)) if draw(st.booleans())}
         most = float(np.finfo(np.float32).max)
         bounds = given.get("min", -most), given.get("max", most)

@@ -9,6 +9,7 @@ import gossamer
 from cases.indexing import CASES, ROUNDED_REDUCTIONS
 from cases.node_case import NodeCase
 from gossamer.errors import UnsupportedModel
+from gossamer.kernels import tensor_scatter
 from gossamer.program import Program, Target
 from gossamer.run.interpreter import InterpreterExecutor
 from harness import SMALL_GPU, assert_close, lower_model, run_node
@@ -21,6 +22,13 @@ def test_indexing(case: NodeCase) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_indexing_with_the_launches_of_a_gpu(case: NodeCase) -> None:
+    case.check(SMALL_GPU)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.op_type == "TensorScatter"], ids=str)
+def test_caches_of_more_elements_than_32_bits_count(case: NodeCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is chosen from 2³¹ elements on, at sizes that can be tested."""
+    monkeypatch.setattr(tensor_scatter, "is_wide", lambda *_: True)
     case.check(SMALL_GPU)
 
 
@@ -60,6 +68,12 @@ def test_there_are_five_reductions(op_type: str) -> None:
     x = np.zeros((1, 1), np.float32)
     with pytest.raises(UnsupportedModel, match="there is no reduction 'average'"):
         run_node(op_type, [x, np.zeros((1, 1), np.int64), x], {"reduction": "average"}, opset=18)
+
+
+def test_tensor_scatter_knows_two_modes() -> None:
+    x = np.zeros((1, 2, 1), np.float32)
+    with pytest.raises(UnsupportedModel, match="there is no mode 'spiral'"):
+        run_node("TensorScatter", [x, x], {"mode": "spiral"}, opset=24)
 
 
 def run_deterministic(case: NodeCase) -> tuple[Program, list[np.ndarray]]:

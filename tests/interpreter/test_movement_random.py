@@ -26,6 +26,7 @@ from cases.drawing import (
     types,
     with_types,
 )
+from cases.indexing import put_steps
 from cases.node_case import NodeCase, ints
 from examples import examples
 from gossamer.program import Target
@@ -55,13 +56,19 @@ def _signed(draw: st.DrawFn, axis: int, rank: int, opset: int, since: int) -> in
 
 @st.composite
 def views(draw: st.DrawFn) -> NodeCase:
-    op_type = draw(st.sampled_from(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")))
+    op_type = draw(st.sampled_from(("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "BitCast")))
     opset = draw(st.sampled_from(opsets(op_type)))
     shape = draw(shapes())
     x = draw(arrays(op_type, opset, shape))
-    return {"Identity": _identity, "Reshape": _reshape, "Flatten": _flatten}.get(op_type, _squeeze)(
-        draw, op_type, opset, x
-    )
+    make = {"Identity": _identity, "Reshape": _reshape, "Flatten": _flatten, "BitCast": _bit_cast}
+    return make.get(op_type, _squeeze)(draw, op_type, opset, x)
+
+
+def _bit_cast(draw: st.DrawFn, op_type: str, opset: int, x: np.ndarray) -> NodeCase:
+    """To any type of the width; bytes become booleans where they are 0 or 1."""
+    to = draw(st.sampled_from([t for t in types(op_type, opset) if numpy_dtype(t).itemsize == x.itemsize]))
+    x = np.asarray(x.view(np.uint8) % 2).view(x.dtype) if to == "bool" else x
+    return _node(op_type, opset, [x], {"to": type_of(to)}, want=_give(x.view(numpy_dtype(to))))
 
 
 def _identity(draw: st.DrawFn, op_type: str, opset: int, x: np.ndarray) -> NodeCase:
@@ -397,6 +404,32 @@ def scatters(draw: st.DrawFn) -> NodeCase:
 @given(scatters())
 def test_scatters(node: NodeCase) -> None:
     check_moved(node)
+
+
+@st.composite
+def cache_updates(draw: st.DrawFn) -> NodeCase:
+    """Steps that the cache has no slots for, too, in which case they go nowhere."""
+    opset = draw(st.sampled_from(opsets("TensorScatter")))
+    shape = draw(shapes(2, 6, sides=(0, 1, 2, 3, 5, 9), size=500))
+    axis = draw(st.integers(1, len(shape) - 1))
+    cache = draw(arrays("TensorScatter", opset, shape))
+    update = bits(draw(seeds), (*shape[:axis], draw(st.integers(0, shape[axis])), *shape[axis + 1 :]), cache.dtype.name)
+    first = np.random.default_rng(draw(seeds)).integers(-3, 2 * shape[axis] + 1, shape[0])
+    mode = draw(st.sampled_from(("linear", "circular")))
+    attributes: dict[str, Any] = {"mode": mode} if mode == "circular" or draw(st.booleans()) else {}
+    if axis != len(shape) - 2 or draw(st.booleans()):
+        attributes["axis"] = axis - len(shape) if draw(st.booleans()) else axis
+    given = draw(st.sampled_from((None, first)))
+    want = put_steps(cache, update, given, axis, mode)
+    inputs = [cache, update] if given is None else [cache, update, given]
+    constants = draw(st.sampled_from(((), (0,), (1,), (0, 1))))
+    return _node("TensorScatter", opset, inputs, attributes, constants=constants, want=_give(want))
+
+
+@many
+@given(cache_updates())
+def test_cache_updates(node: NodeCase) -> None:
+    check_bits(node, node.want() if node.want else [])
 
 
 HALVES = ("float16", "bfloat16")

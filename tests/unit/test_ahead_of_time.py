@@ -238,7 +238,12 @@ def test_options_that_are_about_compiling(path: Path) -> None:
     unfused = program_of(path, sess_options=session)
     assert unfused.target.deterministic
     assert "Relu" in {call.origin.op_type for call in unfused.calls} - {call.origin.op_type for call in fused.calls}
+    null = [("CUDAExecutionProvider", {"device": "null"})]
+    gossamer.InferenceSession(path, session, null)
     assert str(program_of(path, provider_options={"prefer_nhwc": 0})) != str(fused)
+    session.use_deterministic_compute = False
+    with pytest.raises(InvalidArgument, match="ORT_DISABLE_ALL is decided when a model is compiled"):
+        gossamer.InferenceSession(path, session, null)
 
 
 def test_dimensions_of_session_options(path: Path) -> None:

@@ -20,8 +20,9 @@ import pytest
 
 import blocked_imports
 from gossamer import diagnostics, errors, settings
-from gossamer.cli import app, arguments, comparison, doctor, feeds, progress
+from gossamer.cli import app, arguments, comparison, doctor, feeds, inspect_model, progress
 from gossamer.errors import InvalidArgument, NoSuchFile
+from gossamer.options import CudaOptions
 from gossamer.program.cubin import Cubin
 
 pytest.importorskip("onnxruntime")
@@ -170,6 +171,15 @@ def test_a_comparison_beyond_the_tolerance_fails(
     assert result.status == 0
 
 
+def test_products_with_weights_of_4_bits_are_compared_with_exact_ones(tmp_path: Path) -> None:
+    from cases.compiled_models import narrow_weights
+
+    onnx.save(narrow_weights(), tmp_path / "narrow.onnx")
+    result = child("run", str(tmp_path / "narrow.onnx"), "--device", "interpreter", "--compare", "onnxruntime")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "ok    y: largest error" in result.stdout
+
+
 def test_comparing_the_null_device_is_refused(gossamer: Gossamer, model: Path) -> None:
     result = gossamer("run", model, "--device", "null", "--compare", "onnxruntime")
     assert (result.status, result.out) == (2, "")
@@ -299,11 +309,35 @@ def test_a_wrong_command_line_is_one_clear_text(
     assert "Traceback" not in result.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "MODEL", "--device", "cpu", "--output", "MODEL"], "tiny.onnx: File exists\n"),
+        (["run", "MODEL", "--device", "cpu", "-i", "x=FOLDER.npy"], "folder.npy: Is a directory\n"),
+        (["cudnn-shim", "MODEL"], "tiny.onnx: File exists\n"),
+        (["run", "MODEL", "--device", "cpu", "-s", f"{2**50}x3"], "Unable to allocate"),
+    ],
+)
+def test_what_the_machine_refuses_is_one_clear_text(
+    gossamer: Gossamer, model: Path, arguments: list[str], said: str
+) -> None:
+    folder = model.with_name("folder.npy")
+    folder.mkdir()
+    named = {"MODEL": str(model), "x=FOLDER.npy": f"x={folder}"}
+    result = gossamer(*(named.get(argument, argument) for argument in arguments))
+    assert (result.status, result.err.count("\n")) == (1, 1)
+    assert said in result.err
+
+
 def test_debug_adds_the_traceback(gossamer: Gossamer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOSSAMER_DEBUG", "1")
     result = gossamer("run", "absent.onnx", "--device", "cpu")
     assert result.status == 2
     assert "Traceback" in result.err
+    monkeypatch.setenv("GOSSAMER_DEBUG", "9")
+    result = gossamer("run", "absent.onnx", "--device", "cpu")
+    assert (result.status, result.out) == (2, "")
+    assert result.err == "gossamer: GOSSAMER_DEBUG='9': accepted are whole numbers from 0 to 5\n"
 
 
 def test_a_missing_package_is_named_with_its_command(
@@ -343,6 +377,15 @@ def test_doctor_lists_everything_and_knows_what_to_do(gossamer: Gossamer) -> Non
     printed = gossamer("doctor")
     assert printed.status == 0
     assert re.search(rf"^ok  numpy +{re.escape(np.__version__)} *$", printed.out, re.MULTILINE)
+
+
+def test_doctor_finds_settings_that_are_not_taken(gossamer: Gossamer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_DEBUG", "9")
+    monkeypatch.setenv("GOSSAMER_CACHE_DIR", __file__)
+    findings = [finding for finding in gossamer("doctor", "--json").json if not finding["good"]]
+    found = {finding["subject"]: finding["detail"] for finding in findings}
+    assert found["settings"] == "GOSSAMER_DEBUG='9': accepted are whole numbers from 0 to 5"
+    assert f"{__file__} cannot be written" in found["kernel cache"]
 
 
 def test_doctor_says_how_to_get_what_is_missing(gossamer: Gossamer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,6 +473,15 @@ def test_inspect_takes_every_target(gossamer: Gossamer, model: Path, name: str) 
     assert gossamer("inspect", model, "--target", name, "--json").json["target"] == name.lower()
 
 
+def test_inspect_goes_by_the_environment(gossamer: Gossamer, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_TARGET", "l4")
+    assert gossamer("inspect", model, "--json").json["target"] == "l4"
+    assert gossamer("inspect", model, "--target", "sm_80", "--json").json["target"] == "sm_80"
+    monkeypatch.setenv("GOSSAMER_DEVICE", "interpreter")  # too late for Triton in this process
+    assert inspect_model._options(request(), "").device == "interpreter"
+    assert inspect_model._options(request(), "sm_80") == CudaOptions(device="null", target="sm_80")
+
+
 def test_dump_writes_what_the_driver_says(gossamer: Gossamer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from gossamer.cudnn import DeviceProperties
     from gossamer.run import device_properties
@@ -483,6 +535,8 @@ def test_random_inputs_are_repeatable_and_fit_their_type() -> None:
         Slot("c", "bool"),
         Slot("d", "bfloat16"),
         Slot("e", "float16", ()),
+        Slot("f", "int4"),
+        Slot("g", "float8_e8m0fnu"),
     ]
     first, again = (feeds.make_feeds(request(), slots) for _ in range(2))
     assert {name: (array.dtype.name, array.shape) for name, array in first.items()} == {
@@ -491,8 +545,11 @@ def test_random_inputs_are_repeatable_and_fit_their_type() -> None:
         "c": ("bool", (1, 3, 4, 6)),
         "d": ("bfloat16", (1, 3, 4, 6)),
         "e": ("float16", ()),
+        "f": ("int4", (1, 3, 4, 6)),
+        "g": ("float8_e8m0fnu", (1, 3, 4, 6)),
     }
     assert set(first["b"].ravel()) <= {0, 1}
+    assert np.isfinite(first["g"].astype(np.float32)).all()
     for name, array in first.items():
         np.testing.assert_array_equal(array, again[name])
     assert not np.array_equal(first["a"], feeds.make_feeds(request(seed=1), slots)["a"])
@@ -505,6 +562,16 @@ def test_open_dimensions_are_asked_for_all_at_once() -> None:
     made = feeds.make_feeds(request("zeros", shapes=["a=2x5x3"]), slots[:1])
     assert made["a"].shape == (2, 5, 3)
     assert not made["a"].any()
+
+
+def test_dimensions_of_one_name_are_of_one_size() -> None:
+    """A name that the given shapes contradict, and "?", which is no name, say nothing of other inputs."""
+    slots = [Slot("a", shape=("n", "s")), Slot("b", shape=("n", 4, "s")), Slot("c", shape=("s",)), Slot("d", shape=())]
+    made = feeds.make_feeds(request(shapes=["a=2x5"]), slots)
+    assert [made[name].shape for name in "abcd"] == [(2, 5), (2, 4, 5), (5,), ()]
+    assert feeds.make_feeds(request(shapes=["a=2x5", "b=2x4x7"]), slots)["c"].shape == (1,)
+    with pytest.raises(InvalidArgument, match=r"give --input-shape f=1x\?$"):
+        feeds.make_feeds(request(shapes=["e=7"]), [Slot("e", shape=("?",)), Slot("f", shape=(1, "?"))])
 
 
 def test_what_cannot_be_made_up_is_refused() -> None:
@@ -608,6 +675,18 @@ def test_what_no_tolerance_excuses(got: Any, want: Any) -> None:
     difference = compare(got, want, 1e9)
     assert not difference.acceptable
     assert difference.problem in str(difference)
+
+
+def test_results_of_narrow_types() -> None:
+    """Floats by their size, NaN included; integers exactly."""
+    for dtype in (ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2fnuz, ml_dtypes.float8_e8m0fnu):
+        want = np.array([1, 2, np.nan], np.float32).astype(dtype)
+        assert compare(want.copy(), want).acceptable
+        assert compare(want[::-1], want).problem
+        assert compare(want[[1, 1, 2]], want, 0.5).relative == 0.5
+    four = np.array([1, -8], ml_dtypes.int4)
+    assert compare(four.copy(), four).acceptable
+    assert not compare(four[::-1], four, 1e9).acceptable
 
 
 def test_the_least_precise_type_decides() -> None:

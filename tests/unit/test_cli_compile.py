@@ -142,6 +142,9 @@ def test_the_gpu_that_is_here_is_the_default(
     result = gossamer(model, "-o", file)
     assert result.status == 2
     assert "--target: there is no GPU here to compile for by default; name one or more: sm_80, " in result.err
+    monkeypatch.setenv("GOSSAMER_TARGET", "l4")
+    assert gossamer(model, "-o", file).status == 0
+    assert [target.name for target in open_artifact(file).targets] == ["l4"]
     monkeypatch.setattr(driver, "why_unavailable", lambda: ())
     monkeypatch.setattr(device_properties, "device_properties", lambda: DeviceProperties.named("h200"))
     assert gossamer(model, "-o", file).status == 0
@@ -185,6 +188,44 @@ def test_signatures_as_text() -> None:
     assert parse_signature("", ["x", "y"]) == {}
     with pytest.raises(InvalidArgument, match="'x' was given before"):
         parse_signature("x=1,x=2", ["x"])
+    with pytest.raises(InvalidArgument, match="no such input; it has x, y"):
+        parse_signature("x=1,z=2", ["x", "y"])
+    for text in ("x=1=2", "1,2=3", "x=1,,y=2", "x=1,", ","):
+        with pytest.raises(InvalidArgument):
+            parse_signature(text, ["x", "y"])
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("a,b=1x3,c=2", {"a,b": (1, 3), "c": (2,)}),
+        ("c=1,3,a,b=2,4", {"c": (1, 3), "a,b": (2, 4)}),
+        ("a=b=,c=2,d=e,f=1x1", {"a=b": (), "c": (2,), "d=e,f": (1, 1)}),
+        ("a,b=c=5,b=6", {"a,b=c": (5,), "b": (6,)}),
+        ("c=1,3,3=2,3", {"c": (1, 3), "3": (2, 3)}),
+    ],
+)
+def test_signatures_of_inputs_with_commas_and_equals_signs(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    assert parse_signature(text, ["c", "b", "a,b", "a=b", "a,b=c", "d=e,f", "3"]) == shapes
+
+
+def test_names_with_commas_and_equals_signs(gossamer: Gossamer, tmp_path: Path, file: Path) -> None:
+    model = with_weights("g (float[N,8] x, float[M] y) => (float[N,8] z, float[M] r) { z = Relu (x) r = Relu (y) }")
+    for value, node, name in zip(model.graph.input, model.graph.node, ("x,1", "y=2"), strict=True):
+        value.name = node.input[0] = name
+    path = saved(model, tmp_path)
+    for shapes in (["--shapes", "x,1=2x8,y=2=5"], ["-s", "x,1=2x8", "-s", "y=2=5"]):
+        assert gossamer(path, "-o", file, "--target", "sm_90", *shapes).status == 0
+        assert signatures(file) == [{"x,1": (2, 8), "y=2": (5,)}]
+
+
+def test_the_interpreter_needs_no_driver(gossamer: Gossamer, varying: Path, file: Path) -> None:
+    needs = "to run it: the base install of gossamer, "
+    shapes = ("-s", "y=2x3")
+    interpreted = "gossamer[compile] for Triton's interpreter"
+    assert f"{needs}{interpreted}\n" in gossamer(varying, "-o", file, "--target", "interpreter", *shapes).out
+    both = gossamer(varying, "-o", file, "--target", "sm_90,interpreter", *shapes).out
+    assert f"{needs}an NVIDIA driver, {interpreted}\n" in both
 
 
 def test_what_tuning_and_cudnn_add(

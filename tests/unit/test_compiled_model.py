@@ -288,6 +288,31 @@ def test_without_plans_cudnn_is_not_looked_for(gpu: Gpu, on_gpu: Path, monkeypat
     assert not uses_cudnn(gpu(on_gpu, 90).program({"x": (2, 4)}))
 
 
+def test_the_warning_about_plans_points_at_the_caller(
+    gpu: Gpu, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one Program is the only one, that is who makes the session; else who runs it."""
+
+    def fitted(program: Program, properties: DeviceProperties) -> Program:
+        calls = (replace(call, plan=b"new") if isinstance(call, CudnnCall) else call for call in program.calls)
+        return replace(program, calls=tuple(calls))
+
+    gpu(path, 90)  # from now on there is such a GPU
+    monkeypatch.setattr(provider_lists, "missing_device", lambda device_id: None)
+    monkeypatch.setattr(loader, "load", lambda: loader.Library(loader.State.AVAILABLE, version=91900))
+    monkeypatch.setattr(plan_cache, "properties_of", lambda target: DeviceProperties.from_json(target.properties))
+    monkeypatch.setattr(fitting, "fitted", fitted)
+    only = compiled(tmp_path, (variant(), variant(cudnn=True)))
+    options: Any = {"providers": with_cpu(device="cuda", enable_cudnn=1)}
+    with pytest.warns(UserWarning, match="made anew") as at_once:
+        InferenceSession(only, **options)
+    opened = InferenceSession(path, **options)
+    with pytest.warns(UserWarning, match="made anew") as later:
+        opened.run(None, rows(2))
+    for (warning,) in (at_once, later):
+        assert warning.filename == __file__
+
+
 # What contradicts the file
 
 
@@ -297,7 +322,7 @@ def test_options_that_were_decided(path: Path) -> None:
     unfused.graph_optimization_level = gossamer.GraphOptimizationLevel.ORT_DISABLE_ALL
     contradictions: list[tuple[str, SessionOptions | None, dict[str, Any]]] = [
         ("use_tf32=0 .* --option use_tf32=0", None, {"use_tf32": 0}),
-        ("cudnn_only=Conv .* --cudnn yes", None, {"cudnn_only": "Conv"}),
+        ("cudnn_only=Conv is for comparing.* give the ONNX file$", None, {"cudnn_only": "Conv"}),
         ("use_deterministic_compute=True .* gossamer.compile_model", deterministic, {}),
         ("ORT_DISABLE_ALL .* gossamer.compile_model", unfused, {}),
     ]
@@ -317,6 +342,15 @@ def test_options_that_the_file_meets(tmp_path: Path) -> None:
         assert opened.run(None, rows(2))[0].shape == (2, 4)
     with session(path, use_tf32=1) as opened:  # which allows, and demands nothing
         assert opened.run(None, rows(2))[0].shape == (2, 4)
+
+
+def test_what_was_compiled_unfused_runs_unfused(tmp_path: Path) -> None:
+    path = compiled_native(tmp_path, native(variant()), optimized=False)
+    unfused = SessionOptions()
+    unfused.graph_optimization_level = gossamer.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for options in (unfused, None):
+        with session(path, options) as opened:
+            assert opened.run(None, rows(2))[0].shape == (2, 4)
 
 
 @pytest.mark.parametrize("providers", [["CPUExecutionProvider"], ["CPUExecutionProvider", CUDA]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 from pathlib import Path
@@ -70,6 +71,18 @@ def test_commands_and_variables_exist(path: Path) -> None:
     commands = set(re.findall(r"(?:`|^|\$ |=\d )gossamer ([a-z-]+)", text, re.MULTILINE))
     assert commands <= set(group.commands)  # type: ignore[attr-defined]
     assert set(re.findall(r"GOSSAMER_([A-Z_]+)", text)) <= {*settings.SETTINGS, "PYTHON", "MODELS"}
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)
+def test_names_that_are_imported_exist(path: Path) -> None:
+    imports = re.findall(r"^ *from (gossamer[\w.]*) import (.+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    missing = [
+        (module, name)
+        for module, names in imports
+        for name in names.split(", ")
+        if not hasattr(importlib.import_module(module), name)
+    ]
+    assert missing == []
 
 
 def test_the_layout_names_every_part_of_the_package() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from gossamer.errors import DriverError, InvalidArgument, OutOfMemory, RuntimeException
-from gossamer.program import Arena, Buffer, Host, HostCall, Kernel, Launch, Program, Target
+from gossamer.program import Arena, Buffer, Fill, Host, HostCall, Kernel, Launch, Program, Target
 from gossamer.run import driver
 from gossamer.run.context import ExecutionContext
 from gossamer.run.cuda import _ContextPool
@@ -95,12 +95,14 @@ def test_an_input_for_the_host_is_read_behind_what_writes_it(gpu: Driver) -> Non
     assert waiting == ("cuStreamSynchronize", 5)
 
 
-@pytest.mark.parametrize("result", [np.zeros((2, 3), np.float32), np.zeros((2, 2))], ids=str)
+@pytest.mark.parametrize(
+    "result", [np.zeros((2, 3), np.float32), np.zeros((2, 2)), np.zeros((2, 2), np.int32), [np.zeros((2, 2))]], ids=str
+)
 def test_what_the_cpu_made_otherwise_than_expected_goes_nowhere(gpu: Driver, result: np.ndarray) -> None:
     made = context(host=SimpleNamespace(run=lambda call, arrays: {"y": result}))
     made.host_arrays["x"] = np.zeros(4, np.float32)
     with pytest.raises(
-        RuntimeException, match=r"made 'y' a float\d\d\[.*\] on the CPU, and float32\[2,2\] was expected"
+        RuntimeException, match=r"made 'y' a (\w+\[.*\]|list) on the CPU, and float32\[2,2\] was expected"
     ):
         made.execute(made.prepare(on_host()), 5, graphs=False)
     assert not [call for call in gpu.calls if call[0] == "cuMemcpyHtoDAsync"]
@@ -139,6 +141,61 @@ def test_pinned_memory_that_could_not_grow_is_made_anew(gpu: Driver) -> None:
         made._stage(1 << 17)
     gpu.failing.clear()
     assert made._stage(1000).pointer
+
+
+CAPTURE = ["cuStreamBeginCapture", "cuMemsetD8Async", "cuStreamEndCapture", "cuGraphInstantiate", "cuGraphDestroy"]
+
+
+def functions(gpu: Driver) -> list[str]:
+    """What the driver did, but for waiting and errors."""
+    return [function for function, *_ in gpu.calls]
+
+
+def filling() -> Program:
+    return replace(on_host(), calls=(Fill("y"),))
+
+
+def captured(gpu: Driver) -> list[str]:
+    """What is done to run a Program as a CUDA graph for the first time, and then no other error is met."""
+    made = context()
+    prepared = made.prepare(filling())
+    gpu.calls.clear()
+    made.execute(prepared, 5, graphs=True)
+    return functions(gpu)
+
+
+def test_a_graph_is_destroyed_once_it_is_instantiated(gpu: Driver) -> None:
+    assert captured(gpu) == [*CAPTURE, "cuGraphLaunch"]
+
+
+@pytest.mark.parametrize(
+    ("failing", "done"),
+    [
+        ("cuMemsetD8Async", ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphDestroy"]),
+        ("cuGraphInstantiate", ["cuStreamBeginCapture", "cuMemsetD8Async", "cuStreamEndCapture", "cuGraphDestroy"]),
+        ("cuStreamEndCapture", ["cuStreamBeginCapture", "cuMemsetD8Async"]),
+    ],
+)
+def test_a_graph_that_comes_to_nothing_is_destroyed(gpu: Driver, failing: str, done: list[str]) -> None:
+    gpu.failing.add(failing)
+    with pytest.raises(DriverError, match=failing):
+        captured(gpu)
+    assert functions(gpu) == done
+
+
+def test_an_error_while_capturing_is_told_as_it_came(gpu: Driver) -> None:
+    """It mostly ends the capture, too."""
+    gpu.failing.update(("cuMemsetD8Async", "cuStreamEndCapture"))
+    with pytest.raises(DriverError, match="cuMemsetD8Async"):
+        captured(gpu)
+
+
+def test_a_context_without_an_event_has_no_stream_either(gpu: Driver) -> None:
+    gpu.failing.add("cuEventCreate")
+    shared: Any = None
+    with pytest.raises(DriverError, match="cuEventCreate"):
+        ExecutionContext.create(shared)
+    assert functions(gpu) == ["cuStreamCreate", "cuStreamDestroy"]
 
 
 def test_after_an_error_the_next_run_waits(gpu: Driver, pool: Callable[[int], _ContextPool]) -> None:

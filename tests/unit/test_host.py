@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -15,7 +17,7 @@ from gossamer.errors import Fail, RuntimeException
 from gossamer.model.node import Constants, Scope
 from gossamer.options import CompileOptions
 from gossamer.place import CPU, CUDA, PlacedNode, Placement
-from gossamer.program import Arena, Copy, Host, HostCall, Origin, Program, Target
+from gossamer.program import Arena, Buffer, Copy, Host, HostCall, Origin, Program, Target
 from gossamer.run import host
 from gossamer.run.host import HostModel, HostRunner
 from gossamer.run.interpreter import InterpreterExecutor
@@ -214,6 +216,17 @@ def test_a_model_that_onnxruntime_refuses_is_named_with_its_words() -> None:
 def test_a_run_that_fails_is_named_with_onnxruntimes_words() -> None:
     with pytest.raises(RuntimeException, match=r"Neg 'node' failed on the CPU: .*x"):
         HostRunner().run(call_of(NEG), {"x": np.ones(3, np.float32)})
+
+
+@pytest.mark.parametrize("buffer", [Buffer("y", "int32", (4,)), Buffer("y", "float32", (2,))], ids=str)
+def test_what_was_made_otherwise_than_expected_goes_nowhere(buffer: Buffer) -> None:
+    program, constants = program_of(
+        f"{HEAD} g (float[4] x) => (float[4] z) {{ [a] y = Neg(x) [gpu] z = Relu(y) }}", ["gpu"]
+    )
+    forged = replace(program, buffers={**program.buffers, "y": buffer})
+    expected = re.escape(f"made 'y' a float32[4] on the CPU, and {buffer} was expected")
+    with pytest.raises(RuntimeException, match=expected):
+        run(forged, constants, x=np.ones(4, np.float32))
 
 
 def test_options_reach_onnxruntime() -> None:

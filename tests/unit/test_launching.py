@@ -1,4 +1,4 @@
-"""TMA descriptors as the driver is asked for them."""
+"""Kernels and TMA descriptors as the driver is asked for them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from gossamer.errors import DriverError
+from gossamer.kernels.launch import TRITON_TYPES
 from gossamer.program import Copy, TensorMap
-from gossamer.program.cubin import TensorMapLayout
+from gossamer.program.cubin import Cubin, TensorMapLayout
 from gossamer.run import driver
 from gossamer.run.context import Segment
 from gossamer.run.cudnn import CudnnStep
-from gossamer.run.launching import PreparedLaunch, encode_tensor_map
+from gossamer.run.launching import _TENSOR_MAP_TYPES, PreparedLaunch, encode_tensor_map, load_kernel
 
 
 @pytest.fixture
@@ -42,6 +44,28 @@ def test_a_box_with_gaps_spans_them(asked: list[tuple[Any, ...]]) -> None:
     ((*_, box, gaps, _interleave, _swizzle, _promotion, _fill),) = asked
     assert [int(n) for n in box] == [32, 24, 16, 2]
     assert [int(n) for n in gaps] == [1, 3, 2, 1]
+
+
+@pytest.mark.parametrize("failing", ["cuModuleGetFunction", "cuFuncSetAttribute"])
+def test_a_module_without_its_function_is_unloaded(monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    calls: list[tuple[Any, ...]] = []
+
+    def call(function: str, *arguments: Any, doing: str) -> int:
+        calls.append((function, *arguments))
+        if function in (failing, "cuModuleUnload"):
+            raise DriverError(function, 500, "not found", doing)
+        return 99
+
+    monkeypatch.setattr(driver, "call", call)
+    with pytest.raises(DriverError, match=failing):
+        load_kernel(Cubin("kernel", 90, 4, 64 << 10, 0, 1, (), "3.9.0", b"code"))
+    assert calls[-1] == ("cuModuleUnload", 99)
+
+
+def test_every_type_that_kernels_take_has_a_descriptor() -> None:
+    for dtype in TRITON_TYPES:
+        name = f"CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_{_TENSOR_MAP_TYPES[dtype]}"
+        assert driver.constant(name).name.endswith(_TENSOR_MAP_TYPES[dtype])
 
 
 def test_which_runs_a_graph_may_capture() -> None:

@@ -176,7 +176,10 @@ def test_bytes_and_protobufs_have_no_folder(tmp_path):
 
 @pytest.mark.parametrize(
     "dtype",
-    [np.float16, ml_dtypes.bfloat16, np.int64, np.bool_, ml_dtypes.float8_e4m3fn, ml_dtypes.int4, ml_dtypes.uint4],
+    [
+        *(np.float16, ml_dtypes.bfloat16, np.int64, np.bool_, ml_dtypes.float8_e4m3fn, ml_dtypes.float4_e2m1fn),
+        *(ml_dtypes.int2, ml_dtypes.uint2, ml_dtypes.int4, ml_dtypes.uint4),
+    ],
 )
 def test_other_element_types(tmp_path, dtype):
     values = np.array([1, 0, 1], np.float32).astype(dtype)

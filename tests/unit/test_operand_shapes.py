@@ -32,6 +32,13 @@ WRONG = {
     "gather_elements": ("y = GatherElements <axis = 1> (m, k)", r"indices of the shape \[3, 3\]"),
     "scatter_elements": ("y = ScatterElements (m, j, m)", r"input 2 has the shape \[2, 3\], not \[1, 3\]"),
     "scatter_nd": ("y = ScatterND (m, k, m)", r"indices of the shape \[3, 3\]"),
+    "cache": ("y = TensorScatter (t, m56)", r"\[5, 6\] does not fit axis -2 of a cache of the shape \[4, 5, 6\]"),
+    "cache_steps": ("y = TensorScatter <axis = -1> (m32, m)", r"\[2, 3\] does not fit axis -1"),
+    "cache_axis": ("y = TensorScatter <axis = 0> (t, t)", "none of them behind the batch is axis 0"),
+    "cache_indices": ("n = Constant <value_ints = [1]> () y = TensorScatter (t, t, n)", r"\[1\], not \[4\]"),
+    "gated": ("y = SwiGLU (m, m32)", "SwiGLU"),
+    "bits": ("y = BitCast <to = 7> (m)", "same bit-width"),
+    "bits_of_a_byte": ("n = Cast <to = 22> (m) y = BitCast <to = 3> (n)", "same bit-width"),
     "unpool": ("y = MaxUnpool <kernel_shape = [2, 2]> (i, k)", "input 1"),
     "one_hot": ("n = Constant <value_int = 3> () y = OneHot (k, n, v3)", r"input 2 has the shape \[3\], not \[2\]"),
     "depth": ("y = DepthToSpace <blocksize = 2> (i)", "no blocks of 2"),
@@ -51,7 +58,7 @@ INPUTS = """float[1,3,5,5] i, float[1,2,5,5] c, float[1,2,1,1] s, float[4,2,3,3]
     float[1,8,6] w, float[1,8,3] r, float[5,6] m56, float[3,2] m32, float[1,3] j2"""
 
 
-def specialised(body: str, opset: int = 21) -> None:
+def specialised(body: str, opset: int = 28) -> None:
     model = load(parse(f"g ({INPUTS}) => (y) {{ {body} }}", opset))
     passes.prepare(model)
     passes.specialise(model, {value.name or "": tuple(value.shape or ()) for value in model.graph.inputs})

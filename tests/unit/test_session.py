@@ -78,6 +78,19 @@ def test_what_the_model_says(workshop: Workshop) -> None:
     assert session.get_overridable_initializers() == []
 
 
+def test_a_tensor_that_its_package_keeps_is_named(workshop: Workshop) -> None:
+    class NeedsGradient:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+        def __dlpack__(self, **_: object) -> object:
+            raise BufferError("use tensor.detach()")  # PyTorch's
+
+    text = r"input 'x' expects tensor\(float\).*got a NeedsGradient that cannot be used: use tensor\.detach\(\)"
+    with pytest.raises(InvalidArgument, match=text):
+        workshop.session().run(None, {"x": NeedsGradient()})
+
+
 @pytest.mark.parametrize(
     ("feed", "parts"),
     [
@@ -90,7 +103,7 @@ def test_what_the_model_says(workshop: Workshop) -> None:
         ({"x": X.T.copy()}, ["'x'", "[n, 3]", "[3, 2]", "dimension 1 is 2 instead of 3"]),
         ({"x": [["a", "b", "c"]]}, ["'x'", "tensor(float)", "tensor(string)"]),
         ({"x": [[1.0, 2.0, 3.0], [4.0]]}, ["'x'", "tensor(float)", "list"]),
-        ({"x": None}, ["'x'", "tensor(float)"]),
+        ({"x": None}, ["'x'", "tensor(float)", "got None"]),
         ({"x": object()}, ["'x'", "tensor(float)"]),
         ({"x": OrtValue.ortvalue_from_numpy(X.astype(np.int64))}, ["'x'", "tensor(float)", "tensor(int64)"]),
     ],
@@ -238,6 +251,7 @@ def test_overridden_dimensions_are_checked_and_passed_on(workshop: Workshop) -> 
     options.add_free_dimension_override_by_name("n", 4)
     session = workshop.session(sess_options=options)
     assert workshop.options.dimensions == {"n": 4}
+    assert [arg.shape for arg in (*session.get_inputs(), *session.get_outputs())] == [[4, 3], [4, 3], []]
     with pytest.raises(InvalidArgument, match=r"\[n=4, 3\].*dimension 0 is 2 instead of 4"):
         session.run(None, {"x": X})
 
@@ -258,6 +272,8 @@ def test_run_options_reach_the_engine(workshop: Workshop) -> None:
     session.run(None, {"x": X}, how)
     seen = [(call["stream"], call["synchronize"], call["capture"]) for call in workshop.engine.calls]
     assert seen == [(77, True, True), (77, False, False)]
+    with pytest.raises(InvalidArgument, match=r"run_options is a gossamer\.RunOptions, got a dict"):
+        session.run(None, {"x": X}, {"gpu_graph_id": "-1"})  # type: ignore[arg-type]
 
 
 def test_models_in_every_form(workshop: Workshop, tmp_path: Path) -> None:
@@ -447,6 +463,7 @@ def test_the_warning_points_at_the_caller(workshop: Workshop, monkeypatch: pytes
     monkeypatch.setattr(provider_lists, "missing_device", lambda device_id: DeviceNotFound("CUDA device 0", ()))
     with pytest.warns(UserWarning, match="CUDAExecutionProvider is not used") as caught:
         InferenceSession(b"a model")
+    assert "list CPUExecutionProvider after" not in str(caught[0].message), "it is listed"
     assert caught[0].filename == __file__
     with pytest.warns(UserWarning, match="TensorrtExecutionProvider; it is skipped") as caught:
         InferenceSession(b"a model", providers=["TensorrtExecutionProvider", "CPUExecutionProvider"])
@@ -460,6 +477,7 @@ def test_the_warning_points_at_the_caller(workshop: Workshop, monkeypatch: pytes
         (["CUDAExecutionProvider", "CPUExecutionProvider"], [{}], "2 providers, but 1"),
         ([("CUDAExecutionProvider", {})], [{}], "sequence of names"),
         (["CUDAExecutionProvider"], {"device_id": 0}, "sequence of dictionaries"),
+        (None, [{"device_id": 0}], "none are given"),
         ([("CUDAExecutionProvider", "device_id=0")], None, "pair of a name and a dictionary"),
         (["CUDAProvider"], None, "did you mean 'CUDAExecutionProvider'"),
     ],

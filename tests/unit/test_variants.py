@@ -59,6 +59,7 @@ def test_plans_are_made_to_fit_and_that_is_said_once(path: Path) -> None:
         assert plan_in(held.of(SHAPES).program) == b"made anew"
         assert plan_in(held.of({"x": (8, 4)}).program) == b"made anew"
     (one,) = said
+    assert one.filename == __file__
     assert "they are made anew" in str(one.message)
     for part in (str(path), "by cuDNN 9.28.1 for NVIDIA H", "this is cuDNN 9.19.0 on NVIDIA L4", "enable_cudnn=0"):
         assert part in str(one.message)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -76,7 +77,8 @@ Shapes = Annotated[
         "--input-shape",
         "-s",
         metavar="[NAME=]1x3x224x224",
-        help="Shape of an input whose dimensions the model leaves open. An open first dimension alone is taken as 1.",
+        help="Shape of an input whose dimensions the model leaves open; dimensions of the same name get the same size. "
+        "An open first dimension alone is taken as 1.",
     ),
 ]
 Device = Annotated[
@@ -186,7 +188,7 @@ def compile_command(  # noqa: PLR0913, PLR0917 - a parameter for each option
             "--target",
             metavar="NAME[,NAME...]",
             help="What to compile for (`gossamer target list`): architectures, GPUs, files by `gossamer target dump`. "
-            "By default the GPU that is here.",
+            "By default the GPU that is here, else GOSSAMER_TARGET.",
         ),
     ] = None,
     input_shapes: Shapes = None,
@@ -194,7 +196,8 @@ def compile_command(  # noqa: PLR0913, PLR0917 - a parameter for each option
         list[str] | None,
         typer.Option(
             metavar="X=1x3x48x320,Y=1x10",
-            help="A way to run the model: the shapes of its inputs. Once for each way; --input-shape is for all.",
+            help="A way to run the model: the shapes of its inputs. Once for each way; --input-shape is for all. "
+            "Names may hold commas and equals signs: of two inputs that fit, the one with the longer name is meant.",
         ),
     ] = None,
     cudnn: Annotated[
@@ -366,6 +369,12 @@ def main() -> None:
     except GossamerError as error:
         _show_error(error, "\n".join((str(error), *getattr(error, "__notes__", ()))))
         sys.exit(2 if isinstance(error, USAGE_ERRORS) else 1)
+    except OSError as error:
+        _show_error(error, f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        sys.exit(1)
+    except MemoryError as error:  # for shapes that were given
+        _show_error(error, str(error) or "this machine has not enough memory")
+        sys.exit(1)
     except ModuleNotFoundError as error:
         from gossamer.cli.doctor import command_for
 
@@ -377,8 +386,9 @@ def main() -> None:
 
 def _show_error(error: BaseException, text: str) -> None:
     print(f"gossamer: {text}", file=sys.stderr)
-    if settings.DEBUG():
-        traceback.print_exception(error)
+    with suppress(InvalidArgument):  # the error may be about GOSSAMER_DEBUG
+        if settings.DEBUG():
+            traceback.print_exception(error)
 
 
 def _show_warning(message: Warning | str, *_: object) -> None:

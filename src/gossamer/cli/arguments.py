@@ -47,7 +47,7 @@ class Request:
         return cls(
             model,
             _pairs("--input", inputs or ()),
-            {name: parse_shape(text) for name, text in _pairs("--input-shape", shapes or ()).items()},
+            {name: parse_shape(text) for name, text in _pairs("--input-shape", shapes or (), at_last=True).items()},
             str(device) if device else "",
             named,
             seed,
@@ -82,10 +82,23 @@ class Request:
 
 
 def parse_signature(text: str, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """`x=1x3x48x320,y=1x10` → shapes of inputs; NAME= may be left out where there is one. Errors: InvalidArgument."""
-    texts = re.split(r",(?=[^,=]+=)", text) if text else ()
-    shapes = {name: parse_shape(shape, "--shapes") for name, shape in _pairs("--shapes", texts).items()}
+    """`x=1x3x48x320,y=1x10` → shapes of inputs; NAME= may be left out where there is one. names: of all inputs.
+
+    Errors: InvalidArgument.
+    """
+    shapes = {
+        name: parse_shape(shape, "--shapes")
+        for name, shape in _pairs("--shapes", _of_inputs(text, names), at_last=True).items()
+    }
     return _resolved("--shapes", shapes, names)
+
+
+def _of_inputs(text: str, names: Sequence[str]) -> list[str]:
+    """The parts of a signature, NAME=SHAPE each: one begins with the longest name of an input that fits there, which
+    may hold commas and equals signs, and ends before a comma, a name and `=`. What is no input's name has neither."""
+    name = "|".join((*map(re.escape, sorted(names, key=len, reverse=True)), "[^,=]+"))
+    part = re.compile(rf"((?:{name})=.*?)(?:,(?=(?:{name})=)|\Z)", re.DOTALL)
+    return part.findall(text) if part.match(text) else [text] * bool(text)
 
 
 def parse_shape(text: str, option: str = "--input-shape") -> tuple[int, ...]:
@@ -103,10 +116,11 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
 
 
-def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+def _pairs(option: str, texts: Sequence[str], *, at_last: bool = False) -> dict[str, str]:
+    """NAME=VALUE, divided at the first `=`, or at the last one, where no value has any."""
     pairs: dict[str, str] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
+        name, equals, value = text.rpartition("=") if at_last else text.partition("=")
         name, value = (name, value) if equals else ("", text)
         if name in pairs:
             raise InvalidArgument(f"{option} {text!r}: {f'{name!r} was given before' if name else 'NAME= is needed'}")

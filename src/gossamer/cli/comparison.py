@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from gossamer.cli.feeds import Array
@@ -76,4 +75,4 @@ def _compare_floating(name: str, got: Array, want: Array, allowed: float) -> Dif
 
 
 def _is_floating(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind == "f" or dtype in (np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e4m3fn))
+    return "float" in dtype.name  # NumPy files some of ml_dtypes' under V

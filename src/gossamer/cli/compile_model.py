@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from gossamer import settings
 from gossamer.ahead_of_time import Compilation, CudnnUse, ProgramReport, Report
 from gossamer.cli.arguments import CPU, CUDA, Request, parse_signature
 from gossamer.cli.feeds import close_shapes
@@ -38,7 +39,7 @@ def compile_model(
     Errors: those of `gossamer.compile_model`; DeviceNotFound is none of them: without a GPU, a target has to be named.
     """
     names = [name.strip() for text in targets for name in text.split(",") if name.strip()]
-    compilation = Compilation.of(names or _own_target(), cudnn, tuning, None, request.options)
+    compilation = Compilation.of(names or _default_target(), cudnn, tuning, None, request.options)
     with progress_bars():
         model = loaded(request.model)
         signatures = _signatures(request, shapes, describe(model).inputs)
@@ -49,12 +50,14 @@ def compile_model(
         _show(report)
 
 
-def _own_target() -> Target:
-    """This machine's GPU. Errors: InvalidArgument where there is none."""
+def _default_target() -> Target | str:
+    """This machine's GPU, else what GOSSAMER_TARGET says. Errors: InvalidArgument where there is neither."""
     from gossamer.run import driver
     from gossamer.run.device_properties import device_properties
 
     if driver.why_unavailable():
+        if named := settings.TARGET():
+            return named
         known = "sm_80, sm_90, h200 (gossamer target list prints all)"
         raise InvalidArgument(f"--target: there is no GPU here to compile for by default; name one or more: {known}")
     properties = device_properties()
@@ -107,9 +110,10 @@ def _tuned(report: Report) -> Iterator[str]:
 
 def _needs(report: Report) -> Iterator[str]:
     """What a machine has to have to run the file, and what it may have."""
-    extras = {"onnxruntime": "gossamer[cpu]", "triton": "gossamer[compile]"}
+    extras = {"onnxruntime": "gossamer[cpu]", "triton": "gossamer[compile] for Triton's interpreter"}
     needed = [extras.get(need, need.replace("python:", "the custom operator ")) for need in report.needs]
-    yield "to run it: " + ", ".join(("the base install of gossamer", "an NVIDIA driver", *needed))
+    driver = ["an NVIDIA driver"] * any("triton" not in program.needs for program in report.programs)
+    yield "to run it: " + ", ".join(("the base install of gossamer", *driver, *needed))
     for node in report.cpu_nodes:
         yield f"  on the CPU, {node}"
     if any(CUDNN_NEED in program.needs for program in report.programs):

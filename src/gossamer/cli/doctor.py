@@ -16,7 +16,7 @@ from gossamer import __version__, settings
 from gossamer.cli.output import console
 from gossamer.cudnn import loader, self_test
 from gossamer.cudnn.verdicts import Part, version_text
-from gossamer.errors import EPFail
+from gossamer.errors import EPFail, InvalidArgument
 
 PACKAGES: dict[str, dict[str, str]] = {
     "": {
@@ -73,8 +73,23 @@ def examine() -> Iterator[Finding]:
     yield from _gpus()
     yield from cudnn()
     yield _kernel_cache()
-    changed = [f"{name}={os.environ[name]}" for s in settings.SETTINGS.values() if os.environ.get(name := s.name)]
-    yield Finding("settings", ", ".join(changed) or "defaults (docs/env_vars.md)")
+    yield from _settings()
+
+
+def _settings() -> Iterator[Finding]:
+    """The environment variables that are set, those with a value that is not taken each by itself."""
+    changed, wrong = [], []
+    for setting in settings.SETTINGS.values():
+        text = os.environ.get(setting.name)
+        try:
+            setting()
+        except InvalidArgument as error:
+            wrong.append(Finding("settings", str(error), False))
+        else:
+            changed += [f"{setting.name}={text}"] if text else []
+    yield from wrong
+    if changed or not wrong:
+        yield Finding("settings", ", ".join(changed) or "defaults (docs/env_vars.md)")
 
 
 def _install(extra: str) -> str:
@@ -184,7 +199,7 @@ def _kernel_cache() -> Finding:
     folder, entries = cache.folder(), list(cache.entries())
     detail = f"{folder}: {len(entries)} kernels, {sum(entry.nbytes for entry in entries):,} bytes"
     nearest = next(path for path in (folder, *folder.parents) if path.exists())
-    if os.access(nearest, os.W_OK):
+    if nearest.is_dir() and os.access(nearest, os.W_OK):
         return Finding("kernel cache", detail)
     writable = "export GOSSAMER_CACHE_DIR=$HOME/gossamer-cache"
     return Finding(

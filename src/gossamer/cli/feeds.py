@@ -32,8 +32,9 @@ class ModelInput(Protocol):
 def make_feeds(request: Request, inputs: Sequence[ModelInput]) -> dict[str, Array]:
     """One array for each input.
 
-    What the command line does not name is random: standard normal for floating point, 0 or 1 for whole numbers, which
-    is a valid index, mask and count nearly everywhere. Errors: InvalidArgument, NoSuchFile.
+    What the command line does not name is random: standard normal for floating point, its magnitude where there is no
+    sign, 0 or 1 for whole numbers, which is a valid index, mask and count nearly everywhere. Errors: InvalidArgument,
+    NoSuchFile.
     """
     given, shapes = request.for_inputs([slot.name for slot in inputs])
     if request.is_compiled:
@@ -63,21 +64,37 @@ def held_shapes(model: Path, given: Mapping[str, tuple[int, ...]]) -> dict[str, 
 
 
 def close_shapes(inputs: Sequence[ModelInput], given: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The shape of every input, all dimensions known: as given, else as declared, an open first dimension being 1.
+    """The shape of every input, all dimensions known: as given, else as declared, with what the given shapes say of
+    named dimensions, an open first dimension being 1.
 
     Errors: InvalidArgument naming every input whose shape has to be given.
     """
+    named = _named_sizes(inputs, given)
     closed, unknown = {}, []
     for slot in inputs:
+        shape = slot.shape and [named.get(size, size) if isinstance(size, str) else size for size in slot.shape]
         if slot.name in given:
             closed[slot.name] = given[slot.name]
-        elif slot.shape is None or any(not isinstance(extent, int) for extent in slot.shape[1:]):
+        elif shape is None or any(not isinstance(extent, int) for extent in shape[1:]):
             unknown.append(slot)
         else:
-            closed[slot.name] = tuple(extent if isinstance(extent, int) else 1 for extent in slot.shape)
+            closed[slot.name] = tuple(_known(extent, 1) for extent in shape)
     if unknown:
         raise InvalidArgument("the model leaves dimensions open: give " + " ".join(map(_missing_option, unknown)))
     return closed
+
+
+def _named_sizes(inputs: Sequence[ModelInput], given: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """The size of every dimension of the model that has a name, where the given shapes agree on it."""
+    sizes: dict[str, set[int]] = {}
+    for slot in inputs:
+        for extent, size in zip(slot.shape or (), given.get(slot.name, ()), strict=False):
+            if isinstance(extent, str) and extent != _NAMELESS:
+                sizes.setdefault(extent, set()).add(size)
+    return {name: size for name, (size, *others) in sizes.items() if not others}
+
+
+_NAMELESS = "?"  # what Paddle's exporter calls every dimension that it does not know
 
 
 def _missing_option(slot: ModelInput) -> str:
@@ -92,7 +109,8 @@ def _made(slot: ModelInput, shape: tuple[int, ...], random: np.random.Generator 
         return np.zeros(shape, dtype)
     if dtype.kind in "biu" or "int" in dtype.name:
         return random.integers(0, 2, shape).astype(dtype)
-    return random.standard_normal(shape).astype(dtype)
+    values = random.standard_normal(shape)
+    return (np.abs(values) if dtype == ml_dtypes.float8_e8m0fnu else values).astype(dtype)
 
 
 def _dtype_of(slot: ModelInput) -> np.dtype[Any]:
@@ -113,7 +131,7 @@ def _load_array(slot: ModelInput, path: Path) -> Array:
     except ValueError as error:
         raise InvalidArgument(f"--input {slot.name}={path} is not a readable .npy file: {error}") from None
     dtype = _dtype_of(slot)
-    # A .npy file has no names for bfloat16 and the 8-bit floats: NumPy writes them as raw bytes.
+    # A .npy file has no names for bfloat16 and types of up to 8 bits that NumPy lacks, which it writes as raw bytes.
     return loaded.view(dtype) if loaded.dtype.kind == "V" and loaded.dtype.itemsize == dtype.itemsize else loaded
 
 

@@ -68,6 +68,7 @@ def _as_json(
         "model": made.model,
         "versions": made.versions,
         "metadata": made.metadata,
+        "optimized": made.optimized,
         "inputs": [asdict(slot) for slot in made.inputs],
         "outputs": [asdict(slot) for slot in made.outputs],
         "targets": [_target_json(target) for target in targets.values()],
@@ -91,6 +92,8 @@ def _show(artifact: Artifact, variants: Sequence[Variant]) -> None:
     out.print(f"{artifact.path}: format {FORMAT}, {os.path.getsize(artifact.path):,} bytes, every checksum is right")
     out.print("made by " + (_pairs(made.versions) or "nobody that says so"))
     out.print(f"model {made.model}" + (f" ({_pairs(made.metadata)})" if made.metadata else ""))
+    if not made.optimized:
+        out.print("nothing is fused (ORT_DISABLE_ALL)")
     for title, slots in (("inputs", made.inputs), ("outputs", made.outputs)):
         out.print(f"{title}: {', '.join(map(_slot, slots))}")
     for target in {variant.program.target.name: variant.program.target for variant in variants}.values():

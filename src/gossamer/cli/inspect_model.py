@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from gossamer import settings
 from gossamer.cli import program_report
 from gossamer.cli.arguments import Request
 from gossamer.cli.feeds import close_shapes
@@ -55,11 +56,14 @@ def _options(request: Request, target: str) -> CudaOptions:
     device = request.device or _default_device(target)
     if target and device != "null":
         raise InvalidArgument(f"--target is for the device null; the device {device} says itself what to build for")
-    named = {"target": target or _DEFAULT_TARGET} if device == "null" else {}
+    named = {"target": target or settings.TARGET() or _DEFAULT_TARGET} if device == "null" else {}
     return CudaOptions.parse({"device": device} | named | dict(request.options))
 
 
 def _default_device(target: str) -> str:
     from gossamer.run import driver
 
-    return "null" if target or driver.why_unavailable() else "cuda"
+    if target:
+        return "null"
+    device = settings.DEVICE()
+    return "null" if device == "cuda" and driver.why_unavailable() else device

@@ -20,7 +20,7 @@ from gossamer.cli.feeds import Array, describe, make_feeds
 from gossamer.cli.output import console
 from gossamer.cli.progress import progress_bars
 from gossamer.errors import InvalidArgument
-from gossamer.session import InferenceSession
+from gossamer.session import InferenceSession, SessionOptions
 from gossamer.session.element_types import ELEMENT_TYPES
 
 
@@ -101,7 +101,10 @@ def differences_from_cpu(
         cuda = session.get_provider_options().get("CUDAExecutionProvider", {})
         tf32 = cuda.get("device") == "cuda" and cuda.get("use_tf32") == "1"
         tolerance = allowed_error(_types_in(session), tf32=tf32)
-    with InferenceSession(request.model, providers=[CPU]) as reference:
+    exact = SessionOptions()
+    # Else onnxruntime rounds what is multiplied by 4-bit weights to 8 bits.
+    exact.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
+    with InferenceSession(request.model, exact, providers=[CPU]) as reference:
         want = reference.run(list(outputs), feeds)
     return compare(outputs, dict(zip(outputs, want, strict=True)), tolerance)
 

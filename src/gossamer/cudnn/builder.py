@@ -17,8 +17,8 @@ from gossamer.cudnn.operations import norm as norms
 from gossamer.cudnn.operations import pointwise as pointwises
 from gossamer.cudnn.operations import reduction as reductions
 from gossamer.cudnn.operations import resample as resamples
-from gossamer.cudnn.tensors import Tensor, checked, data_type, rounded, strides_like, strides_of
-from gossamer.errors import InvalidArgument
+from gossamer.cudnn.tensors import Tensor, checked, data_type, rounded, strides_like, strides_of, whole_numbers
+from gossamer.errors import InvalidArgument, WrongType
 
 __all__ = ["FORMAT", "GraphBuilder"]
 
@@ -62,10 +62,9 @@ class GraphBuilder:
         """
         if layout is not None and strides is not None:
             raise InvalidArgument(f"tensor {name!r}: give a layout or strides, not both")
-        placed = strides_of(dims, layout) if strides is None else strides
-        return self._add(
-            Tensor(self._free_uid(), name, tuple(dims), tuple(placed), data_type(dtype), alignment=alignment)
-        )
+        sizes = whole_numbers(f"dims of tensor {name!r}", dims)
+        placed = strides_of(sizes, layout) if strides is None else tuple(strides)
+        return self._add(Tensor(self._free_uid(), name, sizes, placed, data_type(dtype), alignment=alignment))
 
     def scalar(self, value: float | int, dtype: Any = "float32", rank: int = 4, name: str = "") -> Tensor:
         """A number that engines are given by value, with `rank` dimensions of size 1."""
@@ -152,7 +151,7 @@ class GraphBuilder:
         x, w = self.current(x), self.current(w)
         rank = len(x.dims) - 2
         window = convolutions.window_of(rank, padding, padding_after, stride, dilation)
-        extra = convolutions.per_dimension(output_padding, rank)
+        extra = convolutions.per_dimension("output_padding", output_padding, rank)
         y = self._virtual(convolutions.transposed_dims(x, w, window, groups, extra), like=x)
         self._convolve(x, w, y, window, transposed=True)
         return y
@@ -271,9 +270,9 @@ class GraphBuilder:
         x = self.current(x)
         rank = len(x.dims) - 2
         moves = convolutions.window_of(rank, padding, padding_after, stride)
-        sizes = convolutions.per_dimension(window, rank)
+        sizes = convolutions.per_dimension("window", window, rank)
         dims = (*x.dims[:2], *moves.reduced(x.dims[2:], sizes))
-        if min(dims) < 1:
+        if min(*dims, *sizes) < 1:
             raise InvalidArgument(f"pooling of {x} over {sizes}: the result would have dims {dims}")
         y = self._virtual(dims, like=x)
         self.operations.append(
@@ -381,6 +380,8 @@ class GraphBuilder:
 
     def current(self, tensor: Tensor) -> Tensor:
         """The tensor as it is now, or InvalidArgument when it is another graph's."""
+        if not isinstance(tensor, Tensor):
+            raise WrongType(f"a {type(tensor).__name__} is no tensor of this graph")
         if tensor not in self._handed_out:
             raise InvalidArgument(f"{tensor} is no tensor of this graph")
         return self.tensors[tensor.uid]

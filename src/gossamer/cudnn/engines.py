@@ -77,6 +77,8 @@ class Choice:
             raise InvalidArgument(f"heuristic modes {self.modes}: accepted are some of {', '.join(MODES)}")
         if unknown_notes := (self.require | self.forbid) - NOTES:
             raise InvalidArgument(f"notes {', '.join(sorted(unknown_notes))}: there are {', '.join(sorted(NOTES))}")
+        if self.workspace_limit is not None and self.workspace_limit < 0:
+            raise InvalidArgument(f"workspace_limit {self.workspace_limit}: bytes are counted from 0; None is no limit")
 
     def objection(self, config: EngineConfig) -> str:
         """Why a config is not acceptable, or nothing. Workspace is only known of a plan, and checked there."""

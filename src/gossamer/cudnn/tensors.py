@@ -6,20 +6,30 @@ Data types go by NumPy's names (`float16`, `bfloat16` and the float8s as ml_dtyp
 
 from __future__ import annotations
 
+import operator
 import string
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, SupportsIndex
 
 import ml_dtypes
 import numpy as np
 
 from gossamer.cudnn.descriptors import Attribute, Descriptor, Kind
 from gossamer.cudnn.enums import cudnnDataType
-from gossamer.errors import InvalidArgument
+from gossamer.errors import InvalidArgument, WrongType
 
-__all__ = ["DATA_TYPES", "ITEM_BITS", "Tensor", "data_type", "packed_strides", "strides_like", "strides_of"]
+__all__ = [
+    "DATA_TYPES",
+    "ITEM_BITS",
+    "Tensor",
+    "data_type",
+    "packed_strides",
+    "strides_like",
+    "strides_of",
+    "whole_numbers",
+]
 
 DATA_TYPES: dict[str, cudnnDataType] = {
     "float32": cudnnDataType.CUDNN_DATA_FLOAT,
@@ -122,7 +132,8 @@ class Tensor:
 
 def checked(tensor: Tensor) -> Tensor:
     """The tensor, or InvalidArgument saying what about it cannot be."""
-    dims, strides = tensor.dims, tensor.strides
+    dims = whole_numbers(f"dims of tensor {tensor.name or tensor.uid}", tensor.dims)
+    strides = whole_numbers(f"strides of tensor {tensor.name or tensor.uid}", tensor.strides)
     if not 1 <= len(dims) <= 8 or len(strides) != len(dims):
         raise InvalidArgument(
             f"tensor {tensor}: {len(dims)} dims and {len(strides)} strides; 1 to 8 of each are wanted"
@@ -133,7 +144,15 @@ def checked(tensor: Tensor) -> Tensor:
         raise InvalidArgument(f"tensor {tensor}: alignment {tensor.alignment} is no power of two")
     if tensor.by_value and prod(dims) != 1:
         raise InvalidArgument(f"tensor {tensor}: only a scalar can be given by value")
-    return replace(tensor, dtype=data_type(tensor.dtype))
+    return replace(tensor, dims=dims, strides=strides, dtype=data_type(tensor.dtype))
+
+
+def whole_numbers(what: str, given: Iterable[SupportsIndex]) -> tuple[int, ...]:
+    """Whole numbers, NumPy's among them, as Python's. Errors: WrongType."""
+    try:
+        return tuple(map(operator.index, given))
+    except TypeError:
+        raise WrongType(f"{what}: whole numbers are wanted, got {given!r}") from None
 
 
 def packed_strides(dims: Sequence[int], order: Sequence[int] | None = None) -> tuple[int, ...]:

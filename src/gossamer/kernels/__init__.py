@@ -7,7 +7,7 @@ constexpr by the text `tl.constexpr`, so it must be written so.
 
 from __future__ import annotations
 
-from gossamer.kernels.launch import Address, launch
+from gossamer.kernels.launch import Address, NoSuchElements, launch
 from gossamer.kernels.registry import Lowered, find, lowers, registered
 
 FAMILIES = (
@@ -41,8 +41,9 @@ FAMILIES = (
     "rotary",
     "scatter",
     "softmax",
+    "tensor_scatter",
     "transpose",
 )
 """The modules that register lowerings; `find` and `registered` import them when first asked."""
 
-__all__ = ["FAMILIES", "Address", "Lowered", "find", "launch", "lowers", "registered"]
+__all__ = ["FAMILIES", "Address", "Lowered", "NoSuchElements", "find", "launch", "lowers", "registered"]

@@ -8,7 +8,7 @@ constants are launch parameters, so that kernels that differ only in them are on
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd, prod
 from struct import pack, unpack
 from typing import TypeAlias
@@ -21,10 +21,11 @@ from gossamer.kernels.elementwise_geometry import Geometry, Layout, broadcast_st
 from gossamer.kernels.elementwise_steps import evaluate
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import Address, launch
+from gossamer.kernels.narrow_types import in_bits
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.elementwise import RULES, Expansion, Operator, expand, number_of
 from gossamer.model.node import FUSED, Node
-from gossamer.model.steps import FLOAT8, Expression, Number, Step, is_float
+from gossamer.model.steps import Expression, Number, Step, is_float
 from gossamer.program import Buffer, Call, Launch, Refusal, Target, View
 
 RAGGED_FROM = 1 << 18
@@ -276,14 +277,9 @@ def lower_expression(
         results, buffers = zip(*rest, strict=True)
         strides = [broadcast_strides(buffer.shape, buffers[0].shape) for buffer in inputs]
         program = Expression(expression.n_inputs, expression.steps, results)
-        sources, destinations = (list(map(_in_bits, some)) for some in (inputs, buffers))
+        sources, destinations = (list(map(in_bits, some)) for some in (inputs, buffers))
         calls.append(evaluate_elementwise(program, sources, strides, destinations, target))
     return tuple(calls)
-
-
-def _in_bits(buffer: Buffer) -> Buffer:
-    """8-bit floats as the uint8 that their steps take and give."""
-    return replace(buffer, dtype="uint8") if buffer.dtype in FLOAT8 else buffer
 
 
 def _names(domain: str) -> Iterable[str]:

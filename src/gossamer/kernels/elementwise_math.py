@@ -248,6 +248,18 @@ def round_half_even(x):
 
 
 @triton.jit
+def round_to_odd(x):
+    """x of fp64 in fp32 or, if it is no such number, of its two neighbours the one whose last bit is set: the nearest
+    number in a format of fewer bits, and the tie, is still that of x (S. Boldo, G. Melquiond, "When double rounding is
+    odd", 2005)."""
+    y = x.to(tl.float32)
+    back = y.to(tl.float64)
+    bits = y.to(tl.int32, bitcast=True)
+    odd = (bits - tl.where(tl.abs(back) > tl.abs(x), 1, 0)) | 1
+    return tl.where((back == x) | (x != x), bits, odd).to(tl.float32, bitcast=True)  # noqa: PLR0124  # NaN as it is
+
+
+@triton.jit
 def _exponent(x):
     """⌊log₂ x⌋ of finite fp64 numbers x > 0, subnormal ones too; of zero something below all others."""
     small = x < 2.2250738585072014e-308

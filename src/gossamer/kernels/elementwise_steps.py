@@ -26,12 +26,13 @@ from gossamer.kernels.elementwise_math import (
     power,
     reciprocal,
     round_half_even,
+    round_to_odd,
     sinh,
     square_root,
     tan,
     with_sign_of,
 )
-from gossamer.kernels.float8 import decode_float8, encode_float8
+from gossamer.kernels.narrow_types import decode, encode_float, encode_integer, encode_scale
 
 
 @triton.jit
@@ -43,10 +44,14 @@ def evaluate(STEP: tl.constexpr, values, parameters, BLOCK: tl.constexpr):
         return constant(parameters[STEP[2]], TO, BLOCK)
     elif OP == "cast":
         return cast(values[STEP[1][0]], TO)
-    elif OP == "encode_float8":
-        return encode_float8(values[STEP[1][0]], parameters[STEP[2]], TO)
-    elif OP == "decode_float8":
-        return decode_float8(values[STEP[1][0]], TO)
+    elif OP == "encode_integer":
+        return encode_integer(values[STEP[1][0]], TO)
+    elif OP == "encode_float":
+        return encode_float(values[STEP[1][0]], parameters[STEP[2]], TO)
+    elif OP == "encode_scale":
+        return encode_scale(values[STEP[1][0]], parameters[STEP[2]], parameters[STEP[2] + 1])
+    elif OP == "decode":
+        return decode(values[STEP[1][0]], TO)
     elif OP == "is_inf" or OP == "shrink":
         return detect(OP, values[STEP[1][0]], parameters[STEP[2]], parameters[STEP[2] + 1])
     elif len(STEP[1]) == 3:
@@ -157,6 +162,8 @@ def unary(OP: tl.constexpr, x):
         return tl.ceil(x)
     elif OP == "round":
         return round_half_even(x)
+    elif OP == "round_to_odd":
+        return round_to_odd(x)
     elif OP == "sqrt":
         return square_root(x)
     elif OP == "reciprocal":

@@ -24,12 +24,15 @@ TRITON_TYPES = {
     "uint16": "u16",
     "uint32": "u32",
     "uint64": "u64",
-    "float8_e4m3fn": "fp8e4nv",
-    "float8_e5m2": "fp8e5",
 }
-"""dtype name → Triton's name for it. What is not here has no kernels."""
+"""dtype name → Triton's name for it. Kernels have no other elements: narrow types are passed as their bits
+(`narrow_types`), since Triton's own 8-bit floats are computed by instructions that not every architecture has."""
 
 MAX_GRID = (2**31 - 1, 65535, 65535)
+
+
+class NoSuchElements(Exception):
+    """Kernels have no elements of a dtype, which is named. Placement makes a refusal of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ def launch(
     pointer (`if bias_ptr is not None`), int and float scalars, tuples stay tuples; parameters annotated
     `tl.constexpr` take any JSON value. Integers are specialised as Triton's own launcher does (one; divisible by 16;
     64-bit from 2³¹ on), pointers are divisible by 16. writes: the buffers written; every other one is read. A grid with
-    a zero is allowed: such a launch is dropped when the Program is built.
+    a zero is allowed: such a launch is dropped when the Program is built. Raises NoSuchElements for a buffer of a dtype
+    that is not in `TRITON_TYPES`.
     """
     name, runtime, constants = _parameters(kernel)
     assert arguments.keys() == {*runtime, *constants}, (
@@ -131,22 +135,29 @@ def _pass(value: Value, touched: Touched) -> Passed:
     return how(value, touched)
 
 
+def _triton_type(dtype: str) -> str:
+    name = TRITON_TYPES.get(dtype)
+    if name is None:
+        raise NoSuchElements(dtype)
+    return name
+
+
 def _pass_buffer(value: Buffer, touched: Touched) -> Passed:
     touched[value.name] = None
-    return _POINTER_TYPES[value.dtype], Pointer(value.name)
+    return f"*{_triton_type(value.dtype)}:16", Pointer(value.name)
 
 
 def _pass_address(value: Address, touched: Touched) -> Passed:
     buffer = value.buffer
     touched[buffer.name] = None
     offset = value.offset * buffer.itemsize
-    return f"*{TRITON_TYPES[buffer.dtype]}" + (":16" if offset % 16 == 0 else ""), Pointer(buffer.name, offset)
+    return f"*{_triton_type(buffer.dtype)}" + (":16" if offset % 16 == 0 else ""), Pointer(buffer.name, offset)
 
 
 def _pass_boxes(value: Boxes, touched: Touched) -> Passed:
     buffer = value.buffer
     touched[buffer.name] = None
-    kind = f"tensordesc<{TRITON_TYPES[buffer.dtype]}{list(value.box)}>"
+    kind = f"tensordesc<{_triton_type(buffer.dtype)}{list(value.box)}>"
     return kind, TensorMap(buffer.name, buffer.dtype, value.shape, value.strides, value.box, value.gaps)
 
 
@@ -164,7 +175,6 @@ def _pass_integer(value: int, _: Touched) -> Passed:
     return f"{bits}:{multiple}" if multiple else bits, value
 
 
-_POINTER_TYPES = {dtype: f"*{name}:16" for dtype, name in TRITON_TYPES.items()}
 _HOW: Mapping[type, Callable[[Any, Touched], Passed]] = {
     Buffer: _pass_buffer,
     Address: _pass_address,

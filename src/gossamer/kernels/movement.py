@@ -12,9 +12,11 @@ from gossamer.model.node import Node
 from gossamer.program import Buffer, Call, Refusal, Target, View
 
 
+@lowers("BitCast", since=26)
 @lowers("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
 def lower_view(node: Node, target: Target) -> Lowered:
-    """The same memory under another shape (ONNX Identity 1, Reshape 5, Flatten 1, Squeeze 1, Unsqueeze 1 and newer)."""
+    """The same memory under another shape (ONNX Identity 1, Reshape 5, Flatten 1, Squeeze 1, Unsqueeze 1 and newer), or
+    as another type of the same width (BitCast 26)."""
     return (View(node.x.name, node.y.name),)
 
 

@@ -1,4 +1,5 @@
-"""QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear: between real numbers and integers with scale and zero point.
+"""QuantizeLinear, DequantizeLinear, DynamicQuantizeLinear: between real numbers and integers, or floats of up to 8
+bits, with scale and zero point.
 
 Scales stand for the whole tensor, one index of an axis, or a block along an axis: in each case the scale of element
 (outer, index along the axis, inner) is at outer · s₀ + index // block · s₁ + inner · s₂.
@@ -6,7 +7,7 @@ Scales stand for the whole tensor, one index of an axis, or a block along an axi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -17,12 +18,16 @@ from gossamer.kernels.copies import choose_tile, is_wide
 from gossamer.kernels.elementwise_math import divide, maximum, minimum, reciprocal, round_half_even
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.launch import launch
+from gossamer.kernels.narrow_types import decode, encode_float, encode_integer, in_bits
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
+from gossamer.model.steps import NARROW, NARROW_FLOATS, SCALE
 from gossamer.program import Buffer, Call, Refusal, Target
 
 REAL = ("float16", "bfloat16", "float32")
 LIMITS = {
+    "int2": (-2, 1),
+    "uint2": (0, 3),
     "int4": (-8, 7),
     "uint4": (0, 15),
     "int8": (-128, 127),
@@ -30,9 +35,7 @@ LIMITS = {
     "int16": (-32768, 32767),
     "uint16": (0, 65535),
 }
-"""Of the types that reals are quantised to."""
-NIBBLES = ("int4", "uint4")
-"""These lie in the lower halves of bytes, as ml_dtypes keeps them."""
+"""Of the integers that reals are quantised to."""
 MOST_PARTS = 1024
 """Programs that look for extremes: the second launch reads what each of them found."""
 
@@ -91,50 +94,61 @@ def quantize(x, scale, zero, LOW: tl.constexpr, HIGH: tl.constexpr, FUSED: tl.co
 
 
 @triton.jit
-def integer(x, NIBBLE: tl.constexpr):
-    """x in int32. NIBBLE: `int4` or `uint4` where x are bytes with such in their lower halves."""
-    if NIBBLE == "int4":
-        return ((x & 15) ^ 8).to(tl.int32) - 8
-    else:
-        return x.to(tl.int32)
+def number(x, FORMAT: tl.constexpr, TYPE: tl.constexpr):
+    """x in TYPE. FORMAT: a narrow type if x are bits in it."""
+    if FORMAT != "":
+        x = decode(x, FORMAT)
+    return x.to(TYPE)
 
 
 @triton.jit
 def quantize_linear_kernel(
     x_ptr, scale_ptr, zero_ptr, y_ptr, n_rows, n_cols, axis_rows, inner, block, steps,
-    LOW: tl.constexpr, HIGH: tl.constexpr, NIBBLE: tl.constexpr, SPREAD: tl.constexpr, FUSED: tl.constexpr,
-    ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
+    LIMITS: tl.constexpr, SATURATE: tl.constexpr, FORMAT: tl.constexpr, SCALE: tl.constexpr, SPREAD: tl.constexpr,
+    FUSED: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """y = saturate(round(x / scale) + zero)."""
+    """y = saturate(round(x / scale) + zero), or, without LIMITS, round(x / scale + zero) in the floats of FORMAT.
+
+    FORMAT, SCALE: the narrow type that y, and the scale, are bits in; else "".
+    """
     rows, cols = tile_at(tl.program_id(0), n_cols, ROWS, COLS, WIDE)
     mask = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
-    scale = scales_at(scale_ptr, rows, cols, n_rows, n_cols, axis_rows, inner, block, steps, SPREAD).to(tl.float32)
-    zero = tl.zeros((1, 1), tl.int32)
+    scales = scales_at(scale_ptr, rows, cols, n_rows, n_cols, axis_rows, inner, block, steps, SPREAD)
+    scale = number(scales, SCALE, tl.float32)
+    TYPE: tl.constexpr = tl.int32 if len(LIMITS) == 2 else tl.float32
+    zero = tl.zeros((1, 1), TYPE)
     if zero_ptr is not None:
         zeros = scales_at(zero_ptr, rows, cols, n_rows, n_cols, axis_rows, inner, block, steps, SPREAD)
-        zero = integer(zeros, NIBBLE)
+        zero = number(zeros, FORMAT, TYPE)
     at = rows[:, None] * n_cols + cols[None, :]
     x = tl.load(x_ptr + at, mask=mask, other=0).to(tl.float32)
-    y = quantize(x, scale, zero, LOW, HIGH, FUSED)
-    if NIBBLE != "":
-        y = y & 15
+    if len(LIMITS) == 0:
+        y = encode_float(quotient(x, scale, FUSED) + zero, SATURATE, FORMAT)
+    else:
+        y = quantize(x, scale, zero, LIMITS[0], LIMITS[1], FUSED)
+        if FORMAT != "":
+            y = encode_integer(y, FORMAT)
     tl.store(y_ptr + at, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def dequantize_linear_kernel(
     x_ptr, scale_ptr, zero_ptr, y_ptr, n_rows, n_cols, axis_rows, inner, block, steps,
-    NIBBLE: tl.constexpr, SPREAD: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
+    REAL: tl.constexpr, FORMAT: tl.constexpr, SCALE: tl.constexpr, SPREAD: tl.constexpr,
+    ROWS: tl.constexpr, COLS: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """y = (x - zero) · scale."""
+    """y = (x - zero) · scale. FORMAT, SCALE: the narrow type that x, and the scale, are bits in; else "". REAL: x are
+    floats."""
     rows, cols = tile_at(tl.program_id(0), n_cols, ROWS, COLS, WIDE)
     mask = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
-    scale = scales_at(scale_ptr, rows, cols, n_rows, n_cols, axis_rows, inner, block, steps, SPREAD).to(tl.float32)
+    scales = scales_at(scale_ptr, rows, cols, n_rows, n_cols, axis_rows, inner, block, steps, SPREAD)
+    scale = number(scales, SCALE, tl.float32)
+    TYPE: tl.constexpr = tl.float32 if REAL else tl.int32
     at = rows[:, None] * n_cols + cols[None, :]
-    x = integer(tl.load(x_ptr + at, mask=mask, other=0), NIBBLE)
+    x = number(tl.load(x_ptr + at, mask=mask, other=0), FORMAT, TYPE)
     if zero_ptr is not None:
         zeros = scales_at(zero_ptr, rows, cols, n_rows, n_cols, axis_rows, inner, block, steps, SPREAD)
-        x -= integer(zeros, NIBBLE)
+        x -= number(zeros, FORMAT, TYPE)
     tl.store(y_ptr + at, (x.to(tl.float32) * scale).to(y_ptr.dtype.element_ty), mask=mask)
 
 
@@ -226,25 +240,29 @@ def scales_of(node: Node, scale: Buffer) -> Scales | Refusal:
 @lowers("QuantizeLinear", since=10)
 @lowers("QuantizeLinear", domain="com.microsoft")
 def lower_quantize(node: Node, target: Target) -> Lowered:
-    """ONNX QuantizeLinear (-10, -13, -19, -21, -23, -24, -25) and onnxruntime's; the division is done in fp32."""
-    if node.x.dtype not in (*REAL, "int32") or node.y.dtype not in LIMITS:
+    """ONNX QuantizeLinear (-10, -13, -19, -21, -23, -24, -25, -28) and onnxruntime's; the division is done in fp32."""
+    if node.x.dtype not in (*REAL, "int32") or node.y.dtype not in (*LIMITS, *NARROW_FLOATS):
         return Refusal(f"QuantizeLinear from {node.x.dtype} to {node.y.dtype} has no kernel")
-    low, high = LIMITS[node.y.dtype]
-    constants = {"LOW": low, "HIGH": high, "FUSED": not target.interpreted}
+    constants = {
+        "LIMITS": LIMITS.get(node.y.dtype, ()),
+        "SATURATE": node.attribute("saturate", 1),
+        "FUSED": not target.interpreted,
+    }
     return _elementwise(node, target, quantize_linear_kernel, node.y.dtype, constants)
 
 
 @lowers("DequantizeLinear", since=10)
 @lowers("DequantizeLinear", domain="com.microsoft")
 def lower_dequantize(node: Node, target: Target) -> Lowered:
-    """ONNX DequantizeLinear (-10, -13, -19, -21, -23, -24, -25) and onnxruntime's."""
-    if node.x.dtype not in (*LIMITS, "int32") or node.y.dtype not in REAL:
+    """ONNX DequantizeLinear (-10, -13, -19, -21, -23, -24, -25, -28) and onnxruntime's; products are made in fp32."""
+    if node.x.dtype not in (*LIMITS, *NARROW_FLOATS, "int32") or node.y.dtype not in REAL:
         return Refusal(f"DequantizeLinear from {node.x.dtype} to {node.y.dtype} has no kernel")
-    return _elementwise(node, target, dequantize_linear_kernel, node.x.dtype, {})
+    constants = {"REAL": node.x.dtype in NARROW_FLOATS}
+    return _elementwise(node, target, dequantize_linear_kernel, node.x.dtype, constants)
 
 
 def _elementwise(node: Node, target: Target, kernel: object, quantized: str, constants: dict[str, Any]) -> Lowered:
-    """quantized: the dtype on the integers' side."""
+    """quantized: the dtype on the narrow side."""
     scale, zero = node.inputs[1], node.input(2)
     assert scale is not None
     scales = scales_of(node, scale)
@@ -256,17 +274,18 @@ def _elementwise(node: Node, target: Target, kernel: object, quantized: str, con
             kernel,
             (cdiv(scales.rows, rows) * cdiv(scales.cols, cols),),
             writes=node.y,
-            x_ptr=_as_bytes(node.x),
-            scale_ptr=scale,
-            zero_ptr=None if zero is None else _as_bytes(zero),
-            y_ptr=_as_bytes(node.y),
+            x_ptr=in_bits(node.x),
+            scale_ptr=in_bits(scale),
+            zero_ptr=None if zero is None else in_bits(zero),
+            y_ptr=in_bits(node.y),
             n_rows=scales.rows,
             n_cols=scales.cols,
             axis_rows=scales.axis_rows,
             inner=scales.inner,
             block=scales.block,
             steps=scales.steps,
-            NIBBLE=quantized if quantized in NIBBLES else "",
+            FORMAT=quantized if quantized in NARROW else "",
+            SCALE=SCALE if scale.dtype == SCALE else "",
             SPREAD=scales.spread,
             ROWS=rows,
             COLS=cols,
@@ -281,11 +300,6 @@ def _tile(scales: Scales, itemsize: int, target: Target) -> tuple[int, int]:
     if scales.rows == 1 and scales.cols >= 4096 * target.sm_count and not target.interpreted:
         return 1, 2048
     return choose_tile(scales.rows, scales.cols, itemsize, False, target)
-
-
-def _as_bytes(buffer: Buffer) -> Buffer:
-    """4-bit integers as the bytes they lie in."""
-    return replace(buffer, dtype="uint8") if buffer.dtype in NIBBLES else buffer
 
 
 @lowers("DynamicQuantizeLinear", since=11)

@@ -8,16 +8,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from gossamer.model.steps import FLOAT8, Expression, ExpressionBuilder, Number, is_float
+from gossamer.model.steps import NARROW, NARROW_INTEGERS, SCALE, Expression, ExpressionBuilder, Number, is_float
 from gossamer.program import Refusal
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 DTYPES = frozenset((*_FLOATS, *_INTEGERS, "bool"))
 """Element types that elementwise programs are made for."""
-_CONVERTED = frozenset(FLOAT8)
-"""Those that can be converted, and nothing else."""
-
 _EXACT_IN_FLOAT32 = frozenset(("float16", "bfloat16", "float32", "bool", "int8", "int16", "uint8", "uint16"))
 
 
@@ -58,7 +55,7 @@ def expand(operator: Operator) -> Expansion | Refusal:
     rule = RULES.get((operator.domain, operator.op_type))
     if rule is None:
         return Refusal(f"{operator.op_type} is not elementwise")
-    known = DTYPES | _CONVERTED if operator.op_type in ("Cast", "CastLike") else DTYPES
+    known = DTYPES | NARROW if operator.op_type in ("Cast", "CastLike") else DTYPES
     for dtype in (*operator.inputs, *operator.outputs):
         if dtype is not None and dtype not in known:
             return Refusal(f"{operator.op_type} of {dtype} has no kernel")
@@ -224,20 +221,46 @@ def _bit_shift(c: _Context) -> tuple[int, ...]:
     return (c.step(f"shift_{direction}", c.operand(0), c.operand(1)),)
 
 
-def _cast(c: _Context) -> tuple[int, ...]:
-    """8-bit floats by way of float32. saturate, the one attribute that matters, is theirs."""
+def _cast(c: _Context) -> tuple[int, ...] | Refusal:
+    """Narrow types by way of the numbers that their bits stand for."""
     source, to = c.dtype(), c.operator.outputs[0]
     assert to is not None
     if source == to:
         return (c.input(0),)
-    if source in FLOAT8:
-        x, source = c.step("decode_float8", c.input(0), to=source), "float32"
+    if source in NARROW:
+        x, source = c.step("decode", c.input(0), to=source), NARROW_INTEGERS.get(source, "float32")
     else:
         x = c.operand(0)
-    if to in FLOAT8:
-        saturate = c.number("saturate", 1)
-        return (c.step("encode_float8", c.cast(x, source, "float32"), parameters=(saturate,), to=to),)
-    return (c.cast(x, source, to),)
+    if to in NARROW_INTEGERS:
+        return (_encoded_integer(c, x, source, to),)
+    return _encoded_float(c, x, source, to) if to in NARROW else (c.cast(x, source, to),)
+
+
+def _encoded_integer(c: _Context, x: int, source: str, to: str) -> int:
+    """Rounded to the nearest integer, half to even, of which the lower bits remain, as ONNX's pages on these types say:
+    "Cast to a 4 bit type is done by rounding to the nearest-integer (with ties to even) […] and truncating"."""
+    if is_float(source):
+        x = c.step("cast", c.step("round", x), to="int32")
+    return c.step("encode_integer", c.cast(x, "bool", "uint8") if source == "bool" else x, to=to)
+
+
+_ROUNDINGS = {"down": 0, "up": 1, "nearest": 2}
+"""Cast's round_mode → the parameter of `encode_scale`."""
+
+
+def _encoded_float(c: _Context, x: int, source: str, to: str) -> tuple[int, ...] | Refusal:
+    """By way of float32. Rounding twice would be wrong where the first makes a tie of what was none."""
+    if source in _EXACT_IN_FLOAT32:
+        x = c.cast(x, source, "float32")
+    elif source != "float32":
+        x = c.step("round_to_odd", c.cast(x, source, "float64"))
+    saturate = c.number("saturate", 1)
+    if to != SCALE:
+        return (c.step("encode_float", x, parameters=(saturate,), to=to),)
+    mode = c.operator.attribute("round_mode", "up")
+    if mode not in _ROUNDINGS:
+        return Refusal(f"{c.operator.op_type} knows no round_mode '{mode}'")
+    return (c.step("encode_scale", x, parameters=(saturate, _ROUNDINGS[mode]), to=to),)
 
 
 def _shrink(c: _Context) -> tuple[int, ...]:
@@ -290,6 +313,12 @@ def _biased(op: str) -> Rule:
         return (c.step(op, c.step("add", x, c.operand(1)) if c.has(1) else x),)
 
     return rule
+
+
+def _swiglu(c: _Context) -> tuple[int, ...]:
+    """Swish of the gate, times the value; unlike in ONNX's function body nothing is rounded in between."""
+    gate = c.step("silu", c.operand(0), parameters=(c.number("alpha", 1.0),))
+    return (c.step("mul", gate, c.operand(1)),)
 
 
 def _dropout(c: _Context) -> tuple[int, ...] | Refusal:
@@ -357,6 +386,7 @@ RULES: Mapping[tuple[str, str], Rule] = {
     ("", "HardSigmoid"): _activation("hard_sigmoid", alpha=0.2, beta=0.5),
     ("", "LeakyRelu"): _activation("leaky_relu", alpha=0.01),
     ("", "Selu"): _activation("selu", alpha=1.6732632423543772, gamma=1.0507009873554805),
+    ("", "SwiGLU"): _swiglu,
     ("", "Swish"): _activation("silu", alpha=1.0),
     ("", "ThresholdedRelu"): _activation("thresholded_relu", alpha=1.0),
     ("com.microsoft", "BiasGelu"): _biased("gelu"),

@@ -249,7 +249,25 @@ def _scatter_nd(operands: _Operands) -> str | None:
     return operands.unlike({2: (*indices[:-1], *data[indices[-1] :])})
 
 
-def _max_unpool(operands: _Operands) -> str | None:
+def _tensor_scatter(operands: _Operands) -> str | None:
+    """The update is like the cache but for its steps, of which the cache has a slot for each."""
+    shapes, axis = operands.shapes(0, 1), operands.integer("axis", -2)
+    if shapes is None:
+        return None
+    cache, update = shapes
+    if not cache or not -len(cache) < axis < len(cache) or axis == 0:
+        return f"its cache has {len(cache)} axes, none of them behind the batch is axis {axis}"
+    inside = len(update) == len(cache) and all(
+        steps == slots or (i == axis % len(cache) and steps < slots)
+        for i, (steps, slots) in enumerate(zip(update, cache, strict=True))
+    )
+    if not inside:
+        return f"an update of the shape {list(update)} does not fit axis {axis} of a cache of the shape {list(cache)}"
+    return operands.unlike({2: cache[:1]})
+
+
+def _alike(operands: _Operands) -> str | None:
+    """Whether the second input has the shape of the first."""
     shapes = operands.shapes(0)
     return None if shapes is None else operands.unlike({1: shapes[0]})
 
@@ -284,7 +302,9 @@ _RULES: Mapping[tuple[str, str], _Rule] = {
     **{("", name): partial(_recurrent, gates=gates) for name, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))},
     **{("", name): _elements for name in ("GatherElements", "Scatter", "ScatterElements")},
     ("", "ScatterND"): _scatter_nd,
-    ("", "MaxUnpool"): _max_unpool,
+    ("", "TensorScatter"): _tensor_scatter,
+    ("", "MaxUnpool"): _alike,
+    ("", "SwiGLU"): _alike,
     ("", "OneHot"): lambda operands: operands.unlike({2: (2,)}),
     ("", "DepthToSpace"): partial(_blocks, of_channels=True),
     ("", "SpaceToDepth"): partial(_blocks, of_channels=False),

@@ -53,15 +53,19 @@ OPERATIONS: Mapping[str, Operation] = {
     "shrink": Operation(1, ("alpha", "beta")),
     "is_inf": Operation(1, ("alpha", "beta")),
     "cast": Operation(1, typed=True),
-    "encode_float8": Operation(1, ("saturate",), typed=True),
-    "decode_float8": Operation(1, typed=True),
+    "round_to_odd": Operation(1),
+    "encode_integer": Operation(1, typed=True),
+    "encode_float": Operation(1, ("saturate",), typed=True),
+    "encode_scale": Operation(1, ("saturate", "rounding"), typed=True),
+    "decode": Operation(1, typed=True),
     "constant": Operation(0, ("value",), typed=True),
 }
 """Every step by name. pow: both operands of one type. mod has the sign of the divisor, fmod of the dividend. max, min:
 NaN where an operand is. prelu: x, slope. where: condition, then, else. clip: alpha ≤ y ≤ beta. silu: x sigmoid(alpha
-x). shrink: alpha is `lambd`, beta `bias`. is_inf: alpha and beta say whether −∞ and +∞ count. encode_float8,
-decode_float8: between float32 and the bits of the format that the step names. Parameters are fp32 except a constant's
-value, which has the type that the step names."""
+x). shrink: alpha is `lambd`, beta `bias`. is_inf: alpha and beta say whether −∞ and +∞ count. round_to_odd: float64 to
+float32 so that rounding once more is as good as rounding once. encode_…, decode: between numbers and their bits in the
+format, of `NARROW`, that the step names. Parameters are fp32 except a constant's value, which has the type that the
+step names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,17 @@ def parse_step(text: str) -> Step:
     )
 
 
-FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
-"""Formats whose values are handled as their bits, in uint8."""
+NARROW_INTEGERS: Mapping[str, str] = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8"}
+"""Integers of less than 8 bits → the type that they are decoded to."""
+NARROW_FLOATS = (
+    *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"),
+    *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+)
+"""Floats of up to 8 bits. They are decoded to float32."""
+SCALE = "float8_e8m0fnu"
+"""The format of the scales of blocks: powers of two and nothing else. Decoded to float32."""
+NARROW = frozenset((*NARROW_INTEGERS, *NARROW_FLOATS, SCALE))
+"""Formats whose values are handled as their bits, one a byte, in uint8."""
 
 
 def is_float(dtype: str) -> bool:

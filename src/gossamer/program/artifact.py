@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import ArtifactError, InvalidArgument
+from gossamer.program import strict_json
 from gossamer.program.archive import (
     BEGINNING_BYTES,
     FORMAT,
@@ -47,7 +48,7 @@ from gossamer.program.manifest import (
 from gossamer.program.placement import PlacedRecord, Placement
 from gossamer.program.program import Program
 from gossamer.program.shipped_devices import architectures
-from gossamer.program.soundness import check_program, difference_of_ends
+from gossamer.program.soundness import check_code, check_program, check_target, difference_of_ends
 from gossamer.program.target import Target
 from gossamer.program.tensors import read_tensors, tensor_chunks
 
@@ -103,6 +104,7 @@ def write_artifact(
         "outputs": [slot_entry(slot) for slot in description.outputs],
         "targets": [_value_entry(_portable(target)) for _, target in sorted(targets.items())],
         "programs": [entry.as_json() for entry in entries],
+        **({} if description.optimized else {"optimized": False}),
     }
 
     def manifest_for(checksums: Mapping[str, Checksum]) -> bytes:
@@ -228,6 +230,7 @@ class Artifact:
             target = decode_value(entry, _no_bytes)
             if not isinstance(target, Target) or target.name in self._targets:
                 raise ValueError("its targets are none, or one is there twice")
+            check_target(target)
             self._targets[target.name] = target
         self._programs: dict[str, list[Entry]] = {name: [] for name in self._targets}
         for entry in map(Entry.of, manifest["programs"]):
@@ -316,11 +319,14 @@ class Artifact:
         if not all(isinstance(node, PlacedRecord) for node in nodes):
             raise ValueError("its placement is none")
         program = decode(document, self._read)
-        if not program.target.interpreted and not all(isinstance(cubin, Cubin) for cubin in cubins):
-            raise ValueError("machine code is missing")
+        kind = type(None) if program.target.interpreted else Cubin
+        if not all(isinstance(cubin, kind) for cubin in cubins):
+            raise ValueError("machine code is missing, or is there for the interpreter")
         check_program(program, self.weights)
         code = zip(program.kernels, cubins, strict=True)
-        return Variant(program, {kernel: cubin for kernel, cubin in code if cubin is not None}, Placement(nodes))
+        held = {kernel: cubin for kernel, cubin in code if cubin is not None}
+        check_code(program, held)
+        return Variant(program, held, Placement(nodes))
 
     @property
     def weights(self) -> Mapping[str, np.ndarray]:
@@ -369,7 +375,7 @@ class Artifact:
             raise self._archive.error("DAMAGED", f"member {name} does not match its checksum")
 
     def _parsed(self, name: str, data: bytes) -> dict[str, Any]:
-        document = self._checked(lambda: json.loads(data), name)
+        document = self._checked(lambda: strict_json.parse(data), name)
         if not isinstance(document, dict):
             raise self._archive.error("MALFORMED", f"{name} is no JSON object")
         return document

@@ -15,8 +15,12 @@ ARENA_ALIGNMENT = 256
 
 _EXTENDED = {
     name: np.dtype(getattr(ml_dtypes, name))
-    for name in ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "int4", "uint4")
+    for name in (
+        *("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"),
+        *("float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "int2", "int4", "uint2", "uint4"),
+    )
 }
+"""Elements of less than 8 bits lie in the lower bits of bytes, one each."""
 
 
 def dtype_of(name: str) -> np.dtype:

@@ -16,8 +16,8 @@ CUDNN = "cudnn"
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """An input or output as the model declares it: dtype by NumPy's name (`string`; ONNX's text for what is no tensor),
-    shape with names where a dimension is free."""
+    """An input or output as the model declares it: dtype by NumPy's name (`string`; ONNX's text for what is no tensor;
+    `undefined`), shape with names where a dimension is free."""
 
     name: str
     dtype: str
@@ -40,7 +40,7 @@ class Description:
     """What a compiled model says about itself.
 
     versions: of what made it, by name (`gossamer`, `triton`, `ptxas`, `cudnn`). metadata: the model's own, such as its
-    producer; its `version` is a whole number.
+    producer; its `version` is a whole number. optimized: False where it was compiled with ORT_DISABLE_ALL.
     """
 
     model: str
@@ -48,6 +48,7 @@ class Description:
     outputs: tuple[Slot, ...]
     versions: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    optimized: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,10 @@ def description_of(manifest: Mapping[str, Any]) -> Description:
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("what it says about itself is no text")
     int(metadata.get("version", "0"))  # raises ValueError
-    return Description(manifest["model"], inputs, outputs, versions, metadata)
+    optimized = manifest.get("optimized", True)  # which the first files do not say
+    if type(optimized) is not bool:
+        raise ValueError(f"'optimized' is {optimized!r}")
+    return Description(manifest["model"], inputs, outputs, versions, metadata, optimized)
 
 
 def _slot_of(entry: Mapping[str, Any]) -> Slot:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gossamer.errors import ArtifactError, InvalidArgument
+from gossamer.program import strict_json
 from gossamer.program.archive import ALIGNMENT, Chunks
 from gossamer.program.buffers import dtype_from_file, dtype_of
 
@@ -99,7 +100,7 @@ def read_tensors(data: memoryview) -> dict[str, np.ndarray]:
     """The tensors of a safetensors file, as read-only arrays over `data`. Raises ArtifactError (MALFORMED)."""
     try:
         header_bytes = int.from_bytes(data[:8], "little")
-        header = json.loads(bytes(data[8 : 8 + header_bytes]))
+        header = strict_json.parse(bytes(data[8 : 8 + header_bytes]))
         foreign = header.pop(_METADATA, {})
         arrays, position = {}, 8 + header_bytes
         for key, entry in header.items():

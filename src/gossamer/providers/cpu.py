@@ -9,8 +9,9 @@ from functools import cache
 import onnx_ir as ir
 
 from gossamer.model.custom_nodes import custom_nodes_of
-from gossamer.model.edit import subgraphs_of
+from gossamer.model.edit import dtype_name, subgraphs_of
 from gossamer.model.node import FUSED
+from gossamer.model.steps import NARROW
 from gossamer.program import Call, HostCall, Origin, Refusal
 
 DOMAINS = frozenset(
@@ -30,7 +31,20 @@ def accepts(node: ir.Node) -> tuple[Call, ...] | Refusal:
         return Refusal(f"onnxruntime has no operators of domain {node.domain}")
     if not _has_onnxruntime():
         return Refusal("onnxruntime is not installed (pip install 'gossamer[cpu]')")
-    return ()
+    return refuse_narrow(node) or ()
+
+
+def refuse_narrow(node: ir.Node) -> Refusal | None:
+    """Why what a node reads or makes cannot be handed over, if it cannot: onnxruntime's bindings have no arrays of
+    these types. Constants become part of the model that it gets."""
+    for value in (*values_read(node), *node.outputs):
+        if value.const_value is None and value.dtype is not None and _is_narrow(value.dtype):
+            return Refusal(f"onnxruntime takes and gives no arrays of {dtype_name(value.dtype)} ('{value.name}')")
+    return None
+
+
+def _is_narrow(dtype: ir.DataType) -> bool:
+    return dtype != ir.DataType.STRING and dtype_name(dtype) in NARROW
 
 
 def refuse_custom(node: ir.Node) -> Refusal | None:

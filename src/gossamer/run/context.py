@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from gossamer.errors import RuntimeException
+from gossamer.errors import DriverError
 from gossamer.program import (
     ARENA_ALIGNMENT,
     Arena,
@@ -27,7 +28,7 @@ from gossamer.program import (
 )
 from gossamer.run import driver
 from gossamer.run.device_tensor import DeviceTensor, Tensor
-from gossamer.run.host import HostRunner
+from gossamer.run.host import HostRunner, checked
 from gossamer.run.launching import LoadedKernel, PreparedLaunch, PreparedStep
 from gossamer.run.python_calls import PythonStep
 
@@ -104,7 +105,8 @@ class ExecutionContext:
         non_blocking = driver.constant("CUstream_flags.CU_STREAM_NON_BLOCKING")
         no_timing = driver.constant("CUevent_flags.CU_EVENT_DISABLE_TIMING")
         stream = driver.call("cuStreamCreate", non_blocking, doing="creating a stream")
-        return cls(shared, stream, driver.call("cuEventCreate", no_timing, doing="creating an event"))
+        with driver.undone_on_error("cuStreamDestroy", stream, "creating an event"):
+            return cls(shared, stream, driver.call("cuEventCreate", no_timing, doing="creating an event"))
 
     def close(self) -> None:
         self._settle("closing a context")
@@ -277,14 +279,20 @@ class ExecutionContext:
 
     def _capture(self, program: Program, segment: Segment) -> Any:
         """Captured on the context's own stream; a graph may be launched on any."""
+        doing = "capturing a CUDA graph"
         mode = driver.constant("CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL")
-        driver.call("cuStreamBeginCapture", self.stream, mode, doing="capturing a CUDA graph")
+        driver.call("cuStreamBeginCapture", self.stream, mode, doing=doing)
         try:
             self._enqueue(program, segment, self.stream)
-        finally:
-            graph = driver.call("cuStreamEndCapture", self.stream, doing="capturing a CUDA graph")
-        executable = driver.call("cuGraphInstantiate", graph, 0, doing="instantiating a CUDA graph")
-        driver.call("cuGraphDestroy", graph, doing="instantiating a CUDA graph")
+        except BaseException:
+            with suppress(DriverError):  # what went wrong may have ended the capture already, and left no graph
+                graph = driver.call("cuStreamEndCapture", self.stream, doing=doing)
+                driver.call("cuGraphDestroy", graph, doing=doing)
+            raise
+        graph, doing = driver.call("cuStreamEndCapture", self.stream, doing=doing), "instantiating a CUDA graph"
+        with driver.undone_on_error("cuGraphDestroy", graph, doing):
+            executable = driver.call("cuGraphInstantiate", graph, 0, doing=doing)
+        driver.call("cuGraphDestroy", graph, doing=doing)
         return executable
 
     def _run_on_host(self, program: Program, call: HostCall, stream: Any) -> None:
@@ -292,15 +300,10 @@ class ExecutionContext:
         driver.call("cuStreamSynchronize", stream, doing=f"waiting for the inputs of {call.origin}")
         for name, result in self.shared.host.run(call, arrays).items():
             # What is no array is a sequence, a map or an optional, and stays on the host.
-            array = np.asarray(result, order="C") if isinstance(result, np.ndarray) else result
+            made = checked(call, program, name, result)
+            array = np.asarray(made, order="C") if isinstance(made, np.ndarray) else made
             self.host_arrays[name] = array
-            if not isinstance(program.locations[name], Arena):
-                continue
-            buffer = program.buffers[name]
-            if array.nbytes != buffer.nbytes:  # what lies behind it would be written over
-                made = f"{array.dtype}{list(array.shape)}"
-                raise RuntimeException(f"{call.origin} made '{name}' a {made} on the CPU, and {buffer} was expected")
-            if array.nbytes:
+            if isinstance(program.locations[name], Arena) and array.nbytes:
                 target, source = self.address(program, name), array.ctypes.data
                 driver.call("cuMemcpyHtoDAsync", target, source, array.nbytes, stream, doing=str(call.origin))
 

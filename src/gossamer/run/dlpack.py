@@ -34,7 +34,6 @@ class DeviceType(IntEnum):
     CUDA_MANAGED = 13
 
 
-# DLDataTypeCode and bits of each dtype.
 _CODE_OF: dict[np.dtype[Any], tuple[int, int]] = {
     **{np.dtype(f"int{bits}"): (0, bits) for bits in (8, 16, 32, 64)},
     **{np.dtype(f"uint{bits}"): (1, bits) for bits in (8, 16, 32, 64)},
@@ -46,7 +45,10 @@ _CODE_OF: dict[np.dtype[Any], tuple[int, int]] = {
     np.dtype(ml_dtypes.float8_e4m3fnuz): (11, 8),
     np.dtype(ml_dtypes.float8_e5m2): (12, 8),
     np.dtype(ml_dtypes.float8_e5m2fnuz): (13, 8),
+    np.dtype(ml_dtypes.float8_e8m0fnu): (14, 8),
 }
+"""DLDataTypeCode and bits of each dtype. Elements of less than 8 bits have none: in the unversioned struct they are
+packed, and here each has a byte of its own."""
 _DTYPE_OF = {code: dtype for dtype, code in _CODE_OF.items()}
 
 
@@ -233,10 +235,10 @@ def make_capsule(
 ) -> object:
     """A capsule around dense row-major memory; `owner` lives until the consumer is done with it. No data is copied.
 
-    Errors: InvalidArgument for a dtype that DLPack does not have (strings, four-bit types).
+    Errors: InvalidArgument for a dtype that DLPack does not have (strings, elements of less than 8 bits).
     """
     if dtype not in _CODE_OF:
-        raise InvalidArgument(f"DLPack has no dtype {dtype.name}")
+        raise InvalidArgument(f"DLPack has no dtype for {dtype.name} of {8 * dtype.itemsize} bits an element")
     export = _Export(pointer, dtype, shape, _Device(device_type, device_id), owner)
     _exports[export.address] = export
     capsule: object = _capsule_new(export.address, _NAME, ctypes.cast(_destructor, ctypes.c_void_p))

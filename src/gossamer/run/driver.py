@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
@@ -31,6 +31,17 @@ def call(function: str, *arguments: Any, doing: str = "") -> Any:
     if status != 0:
         raise DriverError(function, int(status), _text(status), doing)
     return results[0] if len(results) == 1 else tuple(results) if results else None
+
+
+@contextmanager
+def undone_on_error(function: str, handle: Any, doing: str) -> Iterator[None]:
+    """Where the block does not end well, `function` releases `handle`, and the error is told as it came."""
+    try:
+        yield
+    except BaseException:
+        with suppress(DriverError):  # after an error of the GPU's, nothing can be released
+            call(function, handle, doing=doing)
+        raise
 
 
 def constant(name: str) -> Any:

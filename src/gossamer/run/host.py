@@ -12,7 +12,7 @@ import numpy as np
 
 from gossamer.errors import Fail, RuntimeException
 from gossamer.options import CompileOptions
-from gossamer.program import HostCall
+from gossamer.program import Arena, HostCall, Program, dtype_of
 
 
 def has_onnxruntime() -> bool:
@@ -57,6 +57,22 @@ class HostRunner:
             if call.model not in self._sessions:
                 self._sessions[call.model] = _open(call.model, self.options, str(call.origin))
             return self._sessions[call.model]
+
+
+def checked(call: HostCall, program: Program, name: str, made: Any) -> Any:
+    """A result as its buffer takes it: whatever it is on the host; on the device, an array for what it has room for.
+
+    Raises RuntimeException where that is of another type or size than the Program says: what lies behind it would be
+    written over, and what reads it would take it for something else.
+    """
+    if not isinstance(program.locations.get(name), Arena):
+        return made
+    buffer = program.buffers[name]
+    is_array = isinstance(made, np.ndarray)
+    if not is_array or made.dtype != dtype_of(buffer.dtype) or made.size != buffer.size:
+        what = f"{made.dtype}{list(made.shape)}" if is_array else type(made).__name__
+        raise RuntimeException(f"{call.origin} made '{name}' a {what} on the CPU, and {buffer} was expected")
+    return made
 
 
 def _open(model: bytes | str, options: CompileOptions, what: str) -> Any:

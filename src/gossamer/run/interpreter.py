@@ -26,7 +26,6 @@ from gossamer.program import (
     ARENA_ALIGNMENT,
     Arena,
     Argument,
-    Buffer,
     Call,
     Copy,
     CudnnCall,
@@ -44,7 +43,7 @@ from gossamer.program import (
     dtype_of,
 )
 from gossamer.program.calls import TypeName
-from gossamer.run.host import HostRunner
+from gossamer.run.host import HostRunner, checked
 from gossamer.run.python_calls import run_on_host
 from gossamer.run.spans import Spans
 
@@ -104,8 +103,8 @@ class InterpreterExecutor:
                 _interpret(call, memory)
             case HostCall():
                 arrays = {name: memory.array(name) for name in call.reads}
-                for name, array in self._host.run(call, arrays).items():
-                    memory.store(name, array)
+                for name, made in self._host.run(call, arrays).items():
+                    memory.store(name, checked(call, memory.program, name, made))
             case PythonCall():
                 run_on_host(call, memory.array)
             case Copy():
@@ -125,7 +124,7 @@ class Memory:
     """The arena and the host arrays of one run. Arenas start full of 0xFF (NaN, -1): reads before writes show."""
 
     def __init__(self, program: Program, weights: Mapping[str, np.ndarray]) -> None:
-        self._program = program
+        self.program = program
         self._weights = weights
         self._arena = aligned_empty(max(1, program.arena_bytes))
         self._arena[:] = 0xFF
@@ -133,7 +132,7 @@ class Memory:
 
     def bytes_of(self, name: str) -> np.ndarray:
         """The memory of a buffer as uint8."""
-        buffer, place = self._program.buffers[name], self._program.locations[name]
+        buffer, place = self.program.buffers[name], self.program.locations[name]
         if isinstance(place, Arena):
             return self._arena[place.offset :][: buffer.nbytes]
         if isinstance(place, Weight):
@@ -144,12 +143,12 @@ class Memory:
         """A buffer as an array that shares its memory."""
         if name in self._host:
             return self._host[name]
-        buffer = self._program.buffers[name]
+        buffer = self.program.buffers[name]
         return self.bytes_of(name).view(dtype_of(buffer.dtype)).reshape(buffer.shape)
 
     def store(self, name: str, array: Any) -> None:
         """array: or what is none, a sequence or the like, which only HostCalls read."""
-        if isinstance(self._program.locations.get(name), Arena):
+        if isinstance(self.program.locations.get(name), Arena):
             self.array(name)[...] = array
         else:
             has_axes = isinstance(array, np.ndarray) and array.ndim > 0  # a scalar would get one
@@ -158,9 +157,6 @@ class Memory:
     def address(self, name: str) -> int:
         data: int = self.bytes_of(name).ctypes.data
         return data
-
-    def buffer(self, name: str) -> Buffer:
-        return self._program.buffers[name]
 
 
 def aligned_empty(nbytes: int) -> np.ndarray:

@@ -24,17 +24,13 @@ _NUMPY_TYPES: dict[str, Callable[[Any], np.generic]] = {
     "fp32": np.float32, "fp64": np.float64,
 }  # fmt: skip
 
-# cuTensorMapEncodeTiled's element types for ours.
+# cuTensorMapEncodeTiled's element types for ours. Elements only move: what it has no type for has those of its size.
 _TENSOR_MAP_TYPES = {
-    "float16": "FLOAT16",
-    "bfloat16": "BFLOAT16",
-    "float32": "FLOAT32",
-    "float64": "FLOAT64",
-    "int32": "INT32",
-    "int64": "INT64",
-    "uint8": "UINT8",
-    "int8": "UINT8",
     "bool": "UINT8",
+    "int8": "UINT8",
+    "int16": "UINT16",
+    **{dtype: dtype.upper() for dtype in ("float16", "bfloat16", "float32", "float64", "int32", "int64")},
+    **{dtype: dtype.upper() for dtype in ("uint8", "uint16", "uint32", "uint64")},
 }
 
 
@@ -51,10 +47,11 @@ def load_kernel(cubin: Cubin) -> LoadedKernel:
     """Loads machine code into the current context. Raises DriverError."""
     doing = f"loading {cubin.function} for sm_{cubin.arch}"
     module = driver.call("cuModuleLoadData", cubin.code, doing=doing)
-    function = driver.call("cuModuleGetFunction", module, cubin.function.encode(), doing=doing)
-    if cubin.shared_bytes > _STATIC_SHARED_LIMIT:
-        attribute = driver.constant("CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES")
-        driver.call("cuFuncSetAttribute", function, attribute, cubin.shared_bytes, doing=doing)
+    with driver.undone_on_error("cuModuleUnload", module, doing):
+        function = driver.call("cuModuleGetFunction", module, cubin.function.encode(), doing=doing)
+        if cubin.shared_bytes > _STATIC_SHARED_LIMIT:
+            attribute = driver.constant("CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES")
+            driver.call("cuFuncSetAttribute", function, attribute, cubin.shared_bytes, doing=doing)
     return LoadedKernel(cubin, module, function)
 
 

@@ -43,7 +43,7 @@ class KernelTensor:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's dtype; ml_dtypes' for bfloat16 and 8-bit floats."""
+        """NumPy's dtype; ml_dtypes' for bfloat16 and types of up to 8 bits that NumPy lacks."""
         return self._tensor.dtype
 
     @property
@@ -84,7 +84,7 @@ class KernelTensor:
         """A capsule that shares this memory. A consumer on another stream than the kernel's is ordered: its stream
         waits for the tensor here, and the kernel's stream for it when the function returns.
 
-        Errors: BufferError where a copy or another device is demanded, InvalidArgument for 4-bit types.
+        Errors: BufferError where a copy or another device is demanded, InvalidArgument for types of less than 8 bits.
         """
         from gossamer.run import dlpack
 

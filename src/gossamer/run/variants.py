@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TypeAlias
 
+from gossamer.diagnostics import warn
 from gossamer.errors import ArtifactError, CudnnError, NotFound, PlanError
 from gossamer.program import Target
 from gossamer.program.artifact import Artifact, Variant
@@ -72,4 +72,4 @@ class Variants:
             f"{self._artifact.path}: its cuDNN plans were made by cuDNN {version} for {device}, and this is {here}: "
             f"{outcome}. Compile the model again for what is here, or set enable_cudnn=0"
         )
-        warnings.warn(text, UserWarning, stacklevel=2)
+        warn(text)

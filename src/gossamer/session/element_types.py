@@ -61,6 +61,10 @@ ELEMENT_TYPES = (
     _row(22, "int4", "int4"),
     _row(23, "float4e2m1", "float4_e2m1fn"),
     _row(24, "float8e8m0", "float8_e8m0fnu"),
+    _row(25, "uint2", "uint2"),
+    _row(26, "int2", "int2"),
+    _row(27, "float6e2m3", "float6_e2m3fn"),
+    _row(28, "float6e3m2", "float6_e3m2fn"),
 )
 BY_NAME = {row.name: row for row in ELEMENT_TYPES}
 BY_NUMBER = {row.number: row for row in ELEMENT_TYPES}

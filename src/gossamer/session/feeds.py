@@ -89,7 +89,7 @@ class Slot:
         elif isinstance(value, (np.ndarray, np.generic)):
             tensor = np.asarray(value)
         elif memory.is_foreign_tensor(value):
-            tensor = memory.adopt(value, stream)
+            tensor = self._adopted(value, stream)
         else:
             tensor = self._array_of(value)
         if _element_type(tensor) != self.info.dtype:
@@ -98,11 +98,22 @@ class Slot:
             return tensor
         return memory.dense(tensor.astype(object) if tensor.dtype.kind == "U" else tensor)
 
+    def _adopted(self, value: Any, stream: int | None) -> Tensor:
+        """Another package's tensor, in place; what its package, or Gossamer, has against that names the slot."""
+        try:
+            return memory.adopt(value, stream)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"{self._title()} expects {self._wanted()}, got a {type(value).__name__} that cannot be used: {error}"
+            ) from error
+
     def _array_of(self, value: Any) -> np.ndarray[Any, np.dtype[Any]]:
         """Python numbers, texts and lists of them as an array of this slot's dtype, if that loses nothing but
         precision.
         """
         assert self.dtype is not None
+        if value is None:  # to NumPy an object like any other, and so a text
+            raise InvalidArgument(f"{self._title()} expects {self._wanted()}, got None")
         try:
             natural = np.asarray(value)
             if natural.size and not _takes(self.dtype, natural.dtype):

@@ -94,8 +94,9 @@ class InferenceSession:
         self._providers = chosen
         self._cuda = next((one for one in chosen if isinstance(one, CudaOptions)), None)
         self._stream = self._cuda.stream if self._cuda else None
-        self._inputs = Slots("input", engine.inputs, options.dimensions, engine.overridable_initializers)
-        self._outputs = Slots("output", engine.outputs, options.dimensions)
+        self._dimensions = options.dimensions
+        self._inputs = Slots("input", engine.inputs, self._dimensions, engine.overridable_initializers)
+        self._outputs = Slots("output", engine.outputs, self._dimensions)
 
     def run(
         self,
@@ -150,6 +151,8 @@ class InferenceSession:
         on_device: Sequence[str] = (),
     ) -> Mapping[str, Tensor]:
         how = _DEFAULT_RUN if run_options is None else run_options
+        if not isinstance(how, RunOptions):
+            raise InvalidArgument(f"run_options is a gossamer.RunOptions, got a {type(how).__name__}")
         return self._live_engine().run(
             feeds,
             names,
@@ -215,15 +218,15 @@ class InferenceSession:
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that must be fed."""
-        return [NodeArg.of(info) for info in self._live_engine().inputs]
+        return [NodeArg.of(info, self._dimensions) for info in self._live_engine().inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs, in the order in which `run` returns them."""
-        return [NodeArg.of(info) for info in self._live_engine().outputs]
+        return [NodeArg.of(info, self._dimensions) for info in self._live_engine().outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """Inputs that have a default value and may be fed."""
-        return [NodeArg.of(info) for info in self._live_engine().overridable_initializers]
+        return [NodeArg.of(info, self._dimensions) for info in self._live_engine().overridable_initializers]
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model says about itself."""

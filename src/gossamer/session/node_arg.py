@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gossamer.session.element_types import BY_NAME
@@ -21,6 +22,8 @@ class NodeArg:
     shape: list[int | str | None]
 
     @classmethod
-    def of(cls, info: NodeArgInfo) -> NodeArg:
+    def of(cls, info: NodeArgInfo, overrides: Mapping[str, int]) -> NodeArg:
+        """overrides: values of symbolic dimensions, from the session's options."""
         row = BY_NAME.get(info.dtype)
-        return cls(info.name, row.tensor if row else info.dtype, list(info.shape or ()))
+        shape = [overrides.get(extent, extent) if isinstance(extent, str) else extent for extent in info.shape or ()]
+        return cls(info.name, row.tensor if row else info.dtype, shape)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gossamer import settings
+from gossamer.diagnostics import warn
 from gossamer.errors import DeviceNotFound, InvalidArgument
 from gossamer.options import PROVIDERS, CpuOptions, CudaOptions, ProviderOptions, parse_provider
 from gossamer.run.host import has_onnxruntime
@@ -32,12 +32,9 @@ _ELSEWHERE = {
 
 _INSTALL_CPU = "CPUExecutionProvider needs onnxruntime: pip install 'gossamer[cpu]'"
 
-_CPU_NEEDS_ONNX = f"to run on {CPU} alone, give the ONNX file that it was compiled from"
+_ON_PURPOSE = f"`gossamer doctor` shows what is there; list {CPU} alone if the CPU is what is wanted"
 
-_CALLER = 5
-"""Frames from a warning to whoever creates a session: a function of this module, resolve, _open, the session's
-method.
-"""
+_CPU_NEEDS_ONNX = f"to run on {CPU} alone, give the ONNX file that it was compiled from"
 
 GivenProviders = Sequence[str | tuple[str, Mapping[str, object]]]
 
@@ -85,17 +82,15 @@ def resolve(
     compiled: whether the model is a compiled one, which CPUExecutionProvider cannot run alone.
     Errors: InvalidArgument for wrong names, options or forms; DeviceNotFound if no provider is left.
     """
+    if provider_options and not providers:
+        raise InvalidArgument("provider_options are options of the providers that are given, and none are given")
     listed = _parse(_pair(providers or get_all_providers(), provider_options if providers else None))
     if compiled and not isinstance(listed[0], CudaOptions):
         raise InvalidArgument(f"a compiled model runs on {CUDA}, which has to be the first provider; {_CPU_NEEDS_ONNX}")
-    usable = []
-    # A loop, not a comprehension, which is a frame of its own before Python 3.12: see _CALLER.
-    for options in listed:
-        if not _dropped(options, listed, compiled):
-            usable.append(options)
+    usable = tuple(options for options in listed if not _dropped(options, listed, compiled))
     if all(isinstance(options, CpuOptions) for options in usable) and not has_onnxruntime():
         raise DeviceNotFound(CPU, ("the package onnxruntime: not installed",), _INSTALL_CPU)
-    return tuple(usable)
+    return usable
 
 
 def with_config(providers: tuple[ProviderOptions, ...], config: Mapping[str, str]) -> tuple[ProviderOptions, ...]:
@@ -121,7 +116,8 @@ def _dropped(options: ProviderOptions, listed: Sequence[ProviderOptions], compil
     if not has_onnxruntime():
         missing.add_note(f"CPUExecutionProvider is listed too, but {_INSTALL_CPU}")
         raise missing
-    warnings.warn(f"{CUDA} is not used, the model runs on {CPU}: {missing}", UserWarning, stacklevel=_CALLER)
+    why = replace(missing, remedy=_ON_PURPOSE)
+    warn(f"{CUDA} is not used, the model runs on {CPU}: {why}")
     return True
 
 
@@ -155,9 +151,9 @@ def _parse(pairs: Sequence[tuple[str, Mapping[str, object]]]) -> list[ProviderOp
     parsed: dict[str, ProviderOptions] = {}
     for name, options in pairs:
         if name in _ELSEWHERE:
-            warnings.warn(f"Gossamer has no {name}; it is skipped", UserWarning, stacklevel=_CALLER)
+            warn(f"Gossamer has no {name}; it is skipped")
         elif name in parsed:
-            warnings.warn(f"{name} is listed twice; the first one counts", UserWarning, stacklevel=_CALLER)
+            warn(f"{name} is listed twice; the first one counts")
         else:
             parsed[name] = parse_provider(name, options)
     if not parsed:

@@ -282,6 +282,7 @@ def test_targets_without_programs(path: Path, tmp_path: Path) -> None:
         ("inputs", {"name": "z"}, "other inputs than it declares"),
         ("inputs", {"dtype": "float64"}, "small has 'x' of dtype float32, and the model of float64"),
         ("outputs", {"name": "z"}, "small has the outputs y, and the model z"),
+        ("outputs", {"dtype": "int32"}, "small has 'y' of dtype float32, and the model of int32"),
     ],
 )
 def test_inputs_and_outputs_that_are_not_the_programs(
@@ -298,6 +299,58 @@ def of_program(path: Path, to: Path, change: Callable[[dict[str, Any]], Any]) ->
     document = json.loads(bytes(Archive(path).data_of(name)))
     change(document)
     return rewritten(path, to, name, json.dumps(document).encode())
+
+
+def test_keys_that_are_there_twice(path: Path, tmp_path: Path) -> None:
+    """Which of the two counts is up to who reads it: here the last one did, elsewhere it may be the first."""
+    whole = Archive(path)
+    program = json.loads(whole.manifest)["programs"][0]["member"]
+    for name, key in ((MANIFEST, "model"), (program, "kernels"), (WEIGHTS, "w")):
+        content = bytes(whole.data_of(name))
+        at = content.index(f'"{key}":'.encode())
+        twice = content[:at] + f'"{key}":0,'.encode() + content[at:]
+        if name == WEIGHTS:
+            twice = (int.from_bytes(content[:8], "little") + len(twice) - len(content)).to_bytes(8, "little") + twice[
+                8:
+            ]
+        text = refused(rewritten(path, tmp_path / "f", name, twice), "MALFORMED")
+        assert f"the key '{key}' is there twice" in text
+        assert (name if name != WEIGHTS else "the weights") in text
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_constants_that_are_no_json(path: Path, tmp_path: Path, constant: str) -> None:
+    manifest = Archive(path).manifest.replace(b'"model":"small"', f'"model":{constant}'.encode())
+    assert f"{constant} is no JSON" in refused(rewritten(path, tmp_path / "f", MANIFEST, manifest), "MALFORMED")
+
+
+@pytest.mark.parametrize(
+    ("figures", "text"),
+    [
+        ({"num_warps": 64}, "cannot have num_warps 64"),
+        ({"num_warps": 4.0}, "Cubin.num_warps cannot be 4.0"),
+        ({"num_warps": True}, "Cubin.num_warps cannot be True"),
+        ({"shared_bytes": 10**9}, "cannot have shared_bytes 1000000000"),
+        ({"scratch_bytes": -1}, "cannot have scratch_bytes -1"),
+        ({"arch": 90}, "for sm_80 cannot have arch 90"),
+        ({"tensor_maps": [{"kind": "Host"}]}, "Cubin.tensor_maps cannot be"),
+    ],
+    ids=str,
+)
+def test_figures_of_machine_code(path: Path, tmp_path: Path, figures: dict[str, Any], text: str) -> None:
+    assert text in refused(of_program(path, tmp_path / "f", lambda it: it["cubins"][0].update(figures)), "MALFORMED")
+
+
+def test_buffers_of_other_types(path: Path, tmp_path: Path) -> None:
+    for dtype in ("int64", "float16", "complex64"):
+        changed = of_program(path, tmp_path / "f", lambda it, to=dtype: it["program"]["buffers"]["a"].update(dtype=to))
+        refused(changed, "MALFORMED")
+
+
+@pytest.mark.parametrize("optimized", [0, None, "no"])
+def test_whether_it_was_optimized_is_yes_or_no(path: Path, tmp_path: Path, optimized: Any) -> None:
+    changed = of_manifest(path, tmp_path / "f", lambda manifest: manifest.update(optimized=optimized))
+    assert f"'optimized' is {optimized!r}" in refused(changed, "MALFORMED")
 
 
 @pytest.mark.parametrize(

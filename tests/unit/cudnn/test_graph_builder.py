@@ -11,10 +11,11 @@ import pytest
 import cudnn_graphs
 from gossamer.cudnn import Graph
 from gossamer.cudnn.builder import GraphBuilder
+from gossamer.cudnn.engines import Choice
 from gossamer.cudnn.operations import OPERATIONS
 from gossamer.cudnn.operations.pointwise import BINARY, MODES
 from gossamer.cudnn.tensors import strides_like, strides_of
-from gossamer.errors import InvalidArgument
+from gossamer.errors import InvalidArgument, WrongType
 
 
 def tensor(graph: GraphBuilder, *dims: int, name: str = "", **how: Any) -> Any:
@@ -78,8 +79,44 @@ def test_convolution_groups() -> None:
     for dims in ((6, 3, 3, 3), (5, 4, 3, 3), (8, 1, 3), (8, 8, 11, 3)):
         with pytest.raises(InvalidArgument, match="convolution of"):
             graph.convolution(x, tensor(graph, *dims))
-    with pytest.raises(InvalidArgument, match="one number, or 2"):
-        graph.convolution(x, tensor(graph, 8, 8, 3, 3), padding=(1, 1, 1))
+    with pytest.raises(InvalidArgument, match="channels do not match"):
+        graph.convolution_transpose(x, tensor(graph, 8, 8, 3, 3), groups=0)
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ({"padding": (1, 1, 1)}, r"padding \(1, 1, 1\): one number, or 2"),
+        ({"padding": "same"}, "padding: whole numbers are wanted, got 'same'"),
+        ({"stride": 0}, r"stride \(0, 0\): at least 1"),
+        ({"dilation": (1, 0)}, r"dilation \(1, 0\): at least 1"),
+        ({"stride": 1.5}, "stride: whole numbers are wanted"),
+    ],
+)
+def test_windows_that_cannot_move(how: dict[str, Any], text: str) -> None:
+    graph = Graph()
+    with pytest.raises(InvalidArgument, match=text):
+        graph.convolution(tensor(graph, 2, 8, 9, 9), tensor(graph, 8, 8, 3, 3), **how)
+
+
+def test_numbers_of_numpy_become_pythons() -> None:
+    graph = Graph()
+    x = graph.tensor("x", np.array([2, 8, 9, 9]), "float16", strides=np.array([648, 81, 9, 1]))
+    y = graph.convolution(x, tensor(graph, 8, 8, 3, 3), padding=np.array([1, 1]), stride=np.int64(1))
+    assert (x.dims, x.strides, y.dims) == ((2, 8, 9, 9), (648, 81, 9, 1), (2, 8, 9, 9))
+    json.dumps(graph.as_dict())
+
+
+def test_what_is_no_tensor() -> None:
+    graph = Graph()
+    for given in (3, None, np.zeros((2, 4))):
+        with pytest.raises(WrongType, match=f"a {type(given).__name__} is no tensor of this graph"):
+            graph.relu(given)  # type: ignore[arg-type]
+    for dims in ("2x4", (2.0, 4.0)):
+        with pytest.raises(WrongType, match="dims of tensor 'x': whole numbers are wanted"):
+            graph.tensor("x", dims, "float16")  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="workspace_limit -1"):
+        Choice(workspace_limit=-1)
 
 
 @pytest.mark.parametrize("extra", [0, 1])
@@ -119,6 +156,7 @@ def test_reductions_and_pools() -> None:
         lambda: graph.reduction("median", x, [1]),
         lambda: graph.pool("median", x, 3),
         lambda: graph.pool("max", x, 40),
+        lambda: graph.pool("max", x, 0),
     ):
         with pytest.raises(InvalidArgument):
             refused()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from gossamer.cudnn.descriptors import Attribute, Descriptor, Kind
 from gossamer.cudnn.enums import cudnnConvolutionMode
 from gossamer.cudnn.operations.base import Lowering, Operation
-from gossamer.cudnn.tensors import DATA_TYPES, Tensor
+from gossamer.cudnn.tensors import DATA_TYPES, Tensor, whole_numbers
 from gossamer.errors import InvalidArgument
 
 
@@ -86,7 +86,7 @@ def forward_dims(x: Tensor, w: Tensor, window: Window) -> tuple[int, ...]:
 def transposed_dims(x: Tensor, w: Tensor, window: Window, groups: int, extra: Sequence[int]) -> tuple[int, ...]:
     """Dims of a transposed convolution's result; extra: how much larger than the least size, per spatial dimension."""
     _check_ranks(x, w, window)
-    if x.dims[1] != w.dims[0] or x.dims[1] % groups:
+    if x.dims[1] != w.dims[0] or groups < 1 or x.dims[1] % groups:
         raise InvalidArgument(f"transposed convolution of {x} with {w} in {groups} groups: channels do not match")
     spatial = [size + more for size, more in zip(window.expanded(x.dims[2:], w.dims[2:]), extra, strict=True)]
     return _positive((x.dims[0], w.dims[1] * groups, *spatial), f"transposed convolution of {x} with {w}")
@@ -121,14 +121,19 @@ def window_of(
 ) -> Window:
     """A window for `rank` spatial dimensions; a number stands for the same in each, no `padding_after` for symmetry."""
     after = padding if padding_after is None else padding_after
-    return Window(*(per_dimension(given, rank) for given in (padding, after, stride, dilation)))
+    named = {"padding": padding, "padding_after": after, "stride": stride, "dilation": dilation}
+    window = Window(*(per_dimension(name, given, rank) for name, given in named.items()))
+    for name, steps in (("stride", window.stride), ("dilation", window.dilation)):
+        if any(step < 1 for step in steps):
+            raise InvalidArgument(f"{name} {steps}: at least 1 is wanted")
+    return window
 
 
-def per_dimension(given: Sequence[int] | int, rank: int) -> tuple[int, ...]:
+def per_dimension(name: str, given: Sequence[int] | int, rank: int) -> tuple[int, ...]:
     """One number per spatial dimension."""
-    numbers = (given,) * rank if isinstance(given, int) else tuple(given)
+    numbers = whole_numbers(name, given if isinstance(given, Iterable) else (given,) * rank)
     if len(numbers) != rank:
-        raise InvalidArgument(f"{numbers}: one number, or {rank}, one per spatial dimension")
+        raise InvalidArgument(f"{name} {numbers}: one number, or {rank}, one per spatial dimension")
     return numbers
 
 

@@ -15,12 +15,14 @@ from gossamer.model.checks import describe
 from gossamer.model.edit import (
     Names,
     constant_of,
+    dtype_name,
     erase,
     is_constant,
     new_constant,
     replace_or_copy,
     static_shape,
 )
+from gossamer.model.steps import NARROW
 
 _logger = logging.getLogger("gossamer")
 
@@ -64,9 +66,10 @@ def fold_constants(model: ir.Model) -> bool:
     does), and folding that makes a model that does not load; a branch that is taken for certain is inlined, and folded
     then.
 
-    Kept: operators outside `FOLDED`, strings, reductions of 16-bit floats, results over `LARGEST_RESULT` that are
-    larger than what they are made from (Expand and Tile of weights; ConstantOfShape is folded at any size, since its
-    result is stored as one element), and, with a warning, nodes that onnx.reference cannot evaluate.
+    Kept: operators outside `FOLDED`, strings, casts to types of up to 8 bits (`model.steps.NARROW`), of which
+    onnx.reference rounds some otherwise than their texts, reductions of 16-bit floats, results over `LARGEST_RESULT`
+    that are larger than what they are made from (Expand and Tile of weights; ConstantOfShape is folded at any size,
+    since its result is stored as one element), and, with a warning, nodes that onnx.reference cannot evaluate.
     """
     nodes = _constant_nodes(model)
     if not nodes:
@@ -152,11 +155,16 @@ def _is_worth_folding(node: ir.Node, inputs: Sequence[np.ndarray]) -> bool:
         return False
     if node.op_type in _REDUCTIONS and inputs[0].dtype.itemsize == 2 and inputs[0].dtype.kind not in "iu":
         return False
-    if node.op_type == "Cast" and node.attributes["to"].as_int() == ir.DataType.STRING:
+    if node.op_type == "Cast" and not _is_cast_alike(ir.DataType(node.attributes["to"].as_int())):
         return False
     if node.op_type == "ConstantOfShape":
         return True
     return _most_bytes(node, inputs) <= max(LARGEST_RESULT, sum(array.nbytes for array in inputs))
+
+
+def _is_cast_alike(to: ir.DataType) -> bool:
+    """Whether onnx.reference's Cast makes of numbers what kernels make of them."""
+    return to != ir.DataType.STRING and dtype_name(to) not in NARROW
 
 
 def _most_bytes(node: ir.Node, inputs: Sequence[np.ndarray]) -> int:
