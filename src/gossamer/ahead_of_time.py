@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 import gossamer
-from gossamer import diagnostics
+from gossamer import diagnostics, settings
 from gossamer.build.compilation import compile_kernels
 from gossamer.compiler import Choices, Compiled, prepare, specialise_and_build
 from gossamer.cudnn import driver_stand_in, loader, prerequisites
@@ -43,6 +43,8 @@ from gossamer.session.providers import with_config
 from gossamer.session.session_options import SessionOptions
 
 CudnnUse: TypeAlias = Literal["auto", "yes", "no"]
+Named: TypeAlias = "str | os.PathLike[str] | Target"
+"""A target: itself, by its name, or the path of its JSON file."""
 
 _RUNNING = "it is about running: give it to the session that runs the compiled model"
 _NOT_TAKEN = {
@@ -119,7 +121,7 @@ def compile_model(
     source: str | os.PathLike[str] | bytes | Any,
     path: str | os.PathLike[str],
     *,
-    targets: str | Target | Sequence[str | Target],
+    targets: Named | Sequence[Named],
     signatures: Sequence[Mapping[str, Sequence[int]]] = (),
     cudnn: CudnnUse = "auto",
     tuning: str | os.PathLike[str] | None = None,
@@ -161,13 +163,15 @@ class Compilation:
     @classmethod
     def of(
         cls,
-        targets: str | Target | Sequence[str | Target],
+        targets: Named | Sequence[Named],
         cudnn: CudnnUse,
         tuning: str | os.PathLike[str] | None,
         sess_options: SessionOptions | None,
         provider_options: Mapping[str, object] | None,
     ) -> Compilation:
         diagnostics.listen()
+        if sess_options is not None and not isinstance(sess_options, SessionOptions):
+            raise InvalidArgument(f"sess_options is a gossamer.SessionOptions, got a {type(sess_options).__name__}")
         options = (sess_options or SessionOptions()).compile_options()
         cuda = _cuda_options(provider_options or {}, options)
         chosen = tuple(
@@ -241,10 +245,10 @@ def _cuda_options(given: Mapping[str, object], options: CompileOptions) -> CudaO
     return cuda
 
 
-def _targets(given: str | Target | Sequence[str | Target]) -> list[Target]:
+def _targets(given: Named | Sequence[Named]) -> list[Target]:
     """The targets, each once. Raises InvalidArgument where there is none, or one name for two."""
-    listed = [given] if isinstance(given, str | Target) else given
-    found = [target if isinstance(target, Target) else Target.named(target) for target in listed]
+    listed = [given] if isinstance(given, str | os.PathLike | Target) else given
+    found = [target if isinstance(target, Target) else Target.named(os.fspath(target)) for target in listed]
     if not found:
         raise InvalidArgument("targets: at least one is wanted, such as sm_90; `gossamer target list` prints them")
     targets = list(dict.fromkeys(found))
@@ -298,6 +302,8 @@ def _signatures(
     description: Description, given: Sequence[Mapping[str, Sequence[int]]], dimensions: Mapping[str, int]
 ) -> list[Signature]:
     """Whole signatures, each once, checked against what the model declares."""
+    if isinstance(given, Mapping) or not all(isinstance(shapes, Mapping) for shapes in given):
+        raise InvalidArgument(f"signatures is a sequence of dictionaries, shapes by input name, got {given!r}")
     slots = Slots("input", description.inputs, dimensions)
     found = []
     for shapes in given or [{}]:
@@ -305,6 +311,9 @@ def _signatures(
             slots[name]  # raises for an unknown one
         found.append({slot.info.name: _shape(slot, shapes) for slot in map(slots.__getitem__, slots.names)})
     return [shapes for at, shapes in enumerate(found) if shapes not in found[:at]]
+
+
+_EXTENT = settings.whole(0)
 
 
 def _shape(slot: Slot, given: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
@@ -315,7 +324,7 @@ def _shape(slot: Slot, given: Mapping[str, Sequence[int]]) -> tuple[int, ...]:
             raise InvalidArgument(f"input '{name}' is {slot.info.dtype}: only tensors are given a shape")
         return ()
     if name in given:
-        shape = tuple(map(int, given[name]))
+        shape = tuple(_EXTENT.read(f"signatures: a dimension of input '{name}'", extent) for extent in given[name])
         slot.check(slot.dtype, shape)
         return shape
     known = tuple(extent for extent in declared or () if extent is not None)

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -298,9 +298,13 @@ def test_only_tensors_are_given_a_shape(path: Path) -> None:
         ([{"y": (1, 8)}], "no input 'y'"),
         ([{"x": (1, 9)}], "dimension 1 is 9 instead of 8"),
         ([{"x": (8,)}], "rank 1 instead of 2"),
+        ([{"x": (-1, 8)}], "a dimension of input 'x'='-1': accepted are whole numbers from 0"),
+        ([{"x": (None, 8)}], "a dimension of input 'x'='None'"),
+        ([{"x": "1x8"}], "a dimension of input 'x'='x'"),
+        ({"x": (1, 8)}, "signatures is a sequence of dictionaries"),
     ],
 )
-def test_shapes_that_do_not_do(path: Path, signatures: list[Mapping[str, tuple[int, ...]]], text: str) -> None:
+def test_shapes_that_do_not_do(path: Path, signatures: Any, text: str) -> None:
     """A symbolic dimension without a value is one of them."""
     with pytest.raises(InvalidArgument, match=text):
         compiled(VARYING, path, signatures=signatures)
@@ -324,6 +328,18 @@ def test_an_input_of_any_rank(path: Path) -> None:
 def test_targets_that_do_not_do(path: Path, targets: Any, text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         compiled(VARYING, path, targets=targets)
+
+
+def test_a_target_by_the_path_of_its_file(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "mine.json"
+    file.write_text(Target.named("l4").properties)
+    report, _ = compiled(VARYING, path, targets=file, signatures=[{"x": (1, 8)}])
+    assert [program.target for program in report.programs] == ["mine"]
+
+
+def test_options_are_session_options(path: Path) -> None:
+    with pytest.raises(InvalidArgument, match=r"sess_options is a gossamer\.SessionOptions, got a dict"):
+        compiled(VARYING, path, sess_options={})
 
 
 def test_two_targets_of_one_name(path: Path, compiled_kernels: Counter[str]) -> None:

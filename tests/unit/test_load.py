@@ -5,6 +5,7 @@ import onnx
 import onnx.parser
 import onnx_ir as ir
 import pytest
+from onnx import TensorProto, helper
 
 from gossamer.errors import InvalidGraph, InvalidProtobuf, NoSuchFile, UnsupportedModel
 from gossamer.model.load import load
@@ -184,6 +185,48 @@ def broken(edit):
 def test_broken_graphs(edit, words):
     with pytest.raises(InvalidGraph, match=f"the ModelProto.*: .*{words}"):
         load(broken(edit))
+
+
+def node_of(*arguments, domain="", **attributes):
+    """A model of one node over x; attributes are not checked by anybody before."""
+    node = helper.make_node(*arguments, domain=domain, name="it", **attributes)
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in node.output if name]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 6, 6])
+    imports = [helper.make_opsetid("", 21), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    return helper.make_model(helper.make_graph([node], "g", [x], outputs), opset_imports=imports, ir_version=10)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (node_of("Conv", ["x"], ["y"]), "Conv 'it' has 1 input(s), and not 2 to 3"),
+        (node_of("Conv", ["x", ""], ["y"]), "Conv 'it' has no input 1, which is not optional"),
+        (node_of("Concat", [], ["y"], axis=0), "has 0 input(s), and not 1 or more"),
+        (node_of("Relu", ["x"], ["y", "z"]), "has 2 output(s), and not 1"),
+        (node_of("Relu", ["x"], ["y"], alpha=0.5), "has an attribute 'alpha', which its operator does not have"),
+        (node_of("Concat", ["x", "x"], ["y"]), "has no attribute 'axis', which is not optional"),
+        (node_of("Softmax", ["x"], ["y"], axis=1.5), "the attribute 'axis' of the type FLOAT, and not INT"),
+        (node_of("Transpose", ["x"], ["y"], perm=3), "the attribute 'perm' of the type INT, and not INTS"),
+    ],
+)
+def test_nodes_that_are_not_of_their_operators_form(model, words):
+    with pytest.raises(InvalidGraph) as caught:
+        load(model)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        node_of("Relu", ["x", ""], ["y", ""]),
+        node_of("Clip", ["x", "", "x"], ["y"]),
+        node_of("Max", ["x"] * 9, ["y"]),
+        node_of("Relu", ["x", "x"], ["y"], domain="somebody.elses", anything=1),
+        node_of("SimplifiedLayerNormalization", ["x", "x"], ["y"], anything=1),
+    ],
+)
+def test_forms_that_are_nobodys_business(model):
+    load(model)
 
 
 def test_broken_branches_and_functions_say_where():

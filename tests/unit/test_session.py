@@ -276,6 +276,16 @@ def test_run_options_reach_the_engine(workshop: Workshop) -> None:
         session.run(None, {"x": X}, {"gpu_graph_id": "-1"})  # type: ignore[arg-type]
 
 
+def test_methods_that_cannot_be_honoured_say_why(workshop: Workshop) -> None:
+    session = workshop.session()
+    for name, why in {"end_profiling": "GOSSAMER_DEBUG=2", "run_async": "a thread of your own"}.items():
+        assert not hasattr(session, name)
+        with pytest.raises(AttributeError, match=rf"InferenceSession\.{name} is not supported: .*{why}"):
+            getattr(session, name)
+    with pytest.raises(AttributeError, match="InferenceSession has no attribute 'get_imputs'"):
+        session.get_imputs()  # type: ignore[attr-defined]
+
+
 def test_models_in_every_form(workshop: Workshop, tmp_path: Path) -> None:
     class Proto:
         def SerializeToString(self) -> bytes:  # noqa: N802 - protobuf's name

@@ -5,7 +5,9 @@ Both checks answer with one sentence naming the first problem, so that their cal
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cache
 
 import onnx
 import onnx_ir as ir
@@ -125,3 +127,76 @@ def _graphs_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
         yield from attribute.graphs
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """What a node of an operator may have. attributes: their types' names, such as INTS. needed: indices of inputs."""
+
+    inputs: tuple[int, int]
+    outputs: tuple[int, int]
+    attributes: Mapping[str, str]
+    required: frozenset[str]
+    needed: tuple[int, ...]
+
+
+@cache
+def _form(op_type: str, opset: int) -> _Form | None:
+    if not onnx.defs.has(op_type, opset, ""):
+        return None
+    schema = onnx.defs.get_schema(op_type, opset, "")
+    single = onnx.defs.OpSchema.FormalParameterOption.Single
+    return _Form(
+        (schema.min_input, schema.max_input),
+        (schema.min_output, schema.max_output),
+        {name: str(attribute.type).rpartition(".")[2] for name, attribute in schema.attributes.items()},
+        frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
+        tuple(index for index, formal in enumerate(schema.inputs) if formal.option == single),
+    )
+
+
+def problem_in_form(node: ir.Node, opset: int) -> str | None:
+    """How a node of ONNX's own domain is not of its operator's form, or None: how many inputs and outputs it has, and
+    which attributes, of which types. Operators that ONNX does not have at that opset are of any form.
+    """
+    form = _form(node.op_type, opset)
+    if form is None:
+        return None
+    return (
+        _miscounted("input", node.inputs, form.inputs)
+        or _miscounted("output", node.outputs, form.outputs)
+        or _omitted(node, form)
+        or _wrong_attribute(node, form)
+    )
+
+
+def _miscounted(what: str, values: Sequence[ir.Value | None], limits: tuple[int, int]) -> str | None:
+    least, most = limits
+    count = len(values)
+    while count > most and ((last := values[count - 1]) is None or not last.name):
+        count -= 1  # any number may be omitted at the end
+    if least <= count <= most:
+        return None
+    wanted = str(least) if least == most else f"{least} or more" if most == _ANY_NUMBER else f"{least} to {most}"
+    return f"has {count} {what}(s), and not {wanted}"
+
+
+_ANY_NUMBER = 2**31 - 1
+
+
+def _omitted(node: ir.Node, form: _Form) -> str | None:
+    for index in form.needed:
+        if index < len(node.inputs) and node.inputs[index] is None:
+            return f"has no input {index}, which is not optional"
+    return None
+
+
+def _wrong_attribute(node: ir.Node, form: _Form) -> str | None:
+    for name, attribute in node.attributes.items():
+        wanted = form.attributes.get(name)
+        if wanted is None:
+            return f"has an attribute '{name}', which its operator does not have at this opset"
+        if attribute.type.name != wanted:
+            return f"has the attribute '{name}' of the type {attribute.type.name}, and not {wanted}"
+    missing = min(form.required - node.attributes.keys(), default=None)
+    return None if missing is None else f"has no attribute '{missing}', which is not optional"

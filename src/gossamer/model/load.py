@@ -2,9 +2,9 @@
 
 After `load`: functions are inlined; nodes are in topological order; every value's name is unique in the whole model and
 every node has a name; initializers are no inputs; every tensor has as many bytes as its shape needs; every node of
-ONNX's own domain is an operator of the opset that the model imports, or one that onnxruntime adds to it; that opset
-stays as it is (7 to the newest, no version conversion); shapes that the file claims for intermediate values are
-dropped, because exporters and editors leave stale ones.
+ONNX's own domain is an operator of the opset that the model imports, with the inputs, outputs and attributes that it
+has there, or one that onnxruntime adds to it; that opset stays as it is (7 to the newest, no version conversion);
+shapes that the file claims for intermediate values are dropped, because exporters and editors leave stale ones.
 
 Tensors kept outside the model's file are memory-mapped, each file once. A location may not leave the model's folder,
 neither by `..`, nor by being absolute, nor through a link: a model is data that came from somewhere else, and must not
@@ -221,3 +221,7 @@ def _check_operators(model: ir.Model, origin: Origin) -> None:
             "Export the model for an opset that has them; operators of other libraries need their domain on the node."
         )
         raise UnsupportedModel(unknown, origin.name, remedy)
+    for node in nodes_in(model.graph):
+        problem = None if node.domain else checks.problem_in_form(node, opset)
+        if problem:
+            raise InvalidGraph(f"{origin.name}: {checks.describe(node)} {problem}; export it again")

@@ -31,7 +31,7 @@ def check_operands(model: ir.Model) -> None:
     for node in model.graph:
         operands = _Operands(node, model.graph.opset_imports)
         rule = _RULES.get((node.domain, node.op_type))
-        problem = _negative(node) or (rule(operands) if rule else None) or _contradiction(operands)
+        problem = _negative(node) or _padding(node) or (rule(operands) if rule else None) or _contradiction(operands)
         if problem:
             name = node.name or next((value.name for value in node.outputs if value.name), "")
             raise InvalidGraph(f"node '{name}' ({node.op_type}): {problem}")
@@ -43,6 +43,16 @@ def _negative(node: ir.Node) -> str | None:
         if shape is not None and min(shape, default=0) < 0:
             return f"its output '{value.name}' would have the shape {list(shape)}"
     return None
+
+
+def _padding(node: ir.Node) -> str | None:
+    attribute = None if node.domain else node.attributes.get("auto_pad")
+    if attribute is None or attribute.as_string() in _AUTO_PADS:
+        return None
+    return f"its auto_pad is '{attribute.as_string()}', and there are {', '.join(_AUTO_PADS)}"
+
+
+_AUTO_PADS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
 
 def _is_known(value: ir.Value | None) -> bool:
@@ -108,6 +118,19 @@ def _axis(operands: _Operands, *, default: int = 0) -> str | None:
     if shapes is None or -len(shapes[0]) <= axis < len(shapes[0]):
         return None
     return f"its input has {len(shapes[0])} axes, none of them is axis {axis}"
+
+
+def _split(operands: _Operands) -> str | None:
+    count = len(operands.node.outputs)
+    said = operands.integer("num_outputs", count)
+    return _axis(operands) if said == count else f"it has {count} output(s), and its num_outputs is {said}"
+
+
+def _transpose(operands: _Operands) -> str | None:
+    shape, perm = operands.shape(0), operands.node.attributes.get("perm")
+    if shape is None or perm is None or sorted(perm.as_ints()) == list(range(len(shape))):
+        return None
+    return f"its input has {len(shape)} axes, and its perm {list(perm.as_ints())} is no order of them"
 
 
 def _reshape(operands: _Operands) -> str | None:
@@ -282,9 +305,11 @@ def _blocks(operands: _Operands, *, of_channels: bool) -> str | None:
 
 
 _RULES: Mapping[tuple[str, str], _Rule] = {
-    **{("", name): _axis for name in ("ArgMax", "ArgMin", "Concat", "Gather", "Split")},
+    **{("", name): _axis for name in ("ArgMax", "ArgMin", "Concat", "Gather")},
     ("", "LpNormalization"): partial(_axis, default=-1),
     ("", "Reshape"): _reshape,
+    ("", "Split"): _split,
+    ("", "Transpose"): _transpose,
     ("", "Trilu"): partial(_rank, least=2),
     ("", "Conv"): _convolution,
     ("", "ConvInteger"): partial(_convolution, bias=None),

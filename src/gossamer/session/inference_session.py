@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from gossamer import errors
 from gossamer.errors import InvalidArgument, NoModel
@@ -27,7 +27,7 @@ from gossamer.session.memory import HOST, Device
 from gossamer.session.node_arg import NodeArg
 from gossamer.session.ort_value import OrtValue
 from gossamer.session.providers import GivenProviders
-from gossamer.session.session_options import RunOptions, SessionOptions
+from gossamer.session.session_options import NO_PROFILE, RunOptions, SessionOptions
 
 ModelSource: TypeAlias = str | bytes | Any
 """A path of an ONNX file or of a compiled model, a serialised model, or an onnx.ModelProto."""
@@ -38,6 +38,16 @@ _NO_FALLBACK = (
     "a session never moves to other providers behind its caller's back; list CPUExecutionProvider to let it take the "
     "nodes that the GPU cannot"
 )
+
+
+_REFUSED_METHODS = {
+    **dict.fromkeys(("end_profiling", "get_profiling_start_time_ns"), NO_PROFILE),
+    **dict.fromkeys(("get_tuning_results", "set_tuning_results"), "launches are chosen when a Program is built"),
+    "run_async": "call run from a thread of your own; a session takes many at once",
+    "run_with_ortvaluevector": "bind inputs and outputs with io_binding()",
+    "set_ep_dynamic_options": "options are those that the session was made with",
+}
+"""onnxruntime's methods that cannot be honoured, with the reason."""
 
 
 class InferenceSession:
@@ -270,6 +280,14 @@ class InferenceSession:
     def enable_fallback(self) -> None:
         """Refused. Errors: NotImplemented."""
         raise errors.NotImplemented(_NO_FALLBACK)
+
+    if not TYPE_CHECKING:  # to which a name that is not there would be one of any type
+
+        def __getattr__(self, name: str) -> Any:
+            # Reached only for names that are no real attributes.
+            if name in _REFUSED_METHODS:
+                raise AttributeError(f"InferenceSession.{name} is not supported: {_REFUSED_METHODS[name]}")
+            raise AttributeError(f"InferenceSession has no attribute {name!r}")
 
     def close(self) -> None:
         """Release the engine and its device memory, after the calls that are under way. A closed session only tells its

@@ -113,7 +113,7 @@ class _Attributes:
 
 _LOGGING = "Messages of the CPU provider's sessions below this level are dropped; -1: its default."
 _NO_EFFECT = "No effect: memory is planned when a Program is built."
-_TRACE = "there is no profile file; GOSSAMER_DEBUG=2 logs each call with its time"
+NO_PROFILE = "there is no profile file; GOSSAMER_DEBUG=2 logs each call with its time"
 
 
 class SessionOptions(_Attributes):
@@ -145,8 +145,8 @@ class SessionOptions(_Attributes):
         "enable_cpu_mem_arena": _Field(True, _NO_EFFECT),
     }
     _REFUSED: ClassVar[Mapping[str, _Refused]] = {
-        "enable_profiling": _Refused(False, _TRACE),
-        "profile_file_prefix": _Refused("onnxruntime_profile_", _TRACE),
+        "enable_profiling": _Refused(False, NO_PROFILE),
+        "profile_file_prefix": _Refused("onnxruntime_profile_", NO_PROFILE),
         "optimized_model_filepath": _Refused(
             "", "an optimised model is a Program, not ONNX; `gossamer inspect --program` shows it"
         ),
