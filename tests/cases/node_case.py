@@ -53,7 +53,9 @@ class NodeCase:
         )
 
     def feeds(self) -> dict[str, np.ndarray]:
-        return {f"x{i}": a for i, a in enumerate(self.inputs) if a is not None and i not in self.constants}
+        feeds = {f"x{i}": a for i, a in enumerate(self.inputs) if a is not None and i not in self.constants}
+        assert all(isinstance(feed, np.ndarray) for feed in feeds.values()), "scalars are arrays of rank 0 here"
+        return feeds
 
     def expected(self) -> Sequence[np.ndarray]:
         """`want`, or else onnxruntime's results. Bindings to it take no bf16: it gets the bits as fp16, which is the

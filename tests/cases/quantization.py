@@ -195,14 +195,14 @@ def _narrow() -> list[NodeCase]:
         every_code = every(name)[: 2 ** bits_of(name)]
         block, cuts = {"axis": 1, "block_size": 11}, _scales("narrow", (4, 3))
         cases += [
-            quantize_case("ties", TIES, np.array(1, np.float32), zero[1], {"axis": 0}, name, **new),
-            quantize_case("tensor", x, _scales("narrow", ()), zero[0], dtype=name, **new),
+            quantize_case("ties", TIES, np.array(1, np.float32), zero[1, ...], {"axis": 0}, name, **new),
+            quantize_case("tensor", x, _scales("narrow", ()), zero[0, ...], dtype=name, **new),
             quantize_case("axis", x, _scales("narrow", (4,)), zero, {"axis": 0}, name, **new),
-            quantize_case("half", x.astype(np.float16), _scales("half", (), "float16"), zero[0], dtype=name, **new),
+            quantize_case("half", x.astype(np.float16), _scales("half", (), "float16"), zero[0, ...], dtype=name, **new),
             quantize_case("blocks", x, cuts, None, {**block, "output_dtype": tensor_type(zero)}, name, **new),
             dequantize_case("every", every_code, np.array(0.3, np.float32), None, **new),
             dequantize_case("axis", every_code.reshape(-1, 4), _scales("narrow", (4,), "float16"), zero, **new),
-            dequantize_case("brain", every_code, _scales("narrow", ()), zero[0], dtype="bfloat16", **new),
+            dequantize_case("brain", every_code, _scales("narrow", ()), zero[0, ...], dtype="bfloat16", **new),
         ]
     return cases
 
