@@ -198,7 +198,9 @@ def _narrow() -> list[NodeCase]:
             quantize_case("ties", TIES, np.array(1, np.float32), zero[1, ...], {"axis": 0}, name, **new),
             quantize_case("tensor", x, _scales("narrow", ()), zero[0, ...], dtype=name, **new),
             quantize_case("axis", x, _scales("narrow", (4,)), zero, {"axis": 0}, name, **new),
-            quantize_case("half", x.astype(np.float16), _scales("half", (), "float16"), zero[0, ...], dtype=name, **new),
+            quantize_case(
+                "half", x.astype(np.float16), _scales("half", (), "float16"), zero[0, ...], dtype=name, **new
+            ),
             quantize_case("blocks", x, cuts, None, {**block, "output_dtype": tensor_type(zero)}, name, **new),
             dequantize_case("every", every_code, np.array(0.3, np.float32), None, **new),
             dequantize_case("axis", every_code.reshape(-1, 4), _scales("narrow", (4,), "float16"), zero, **new),
