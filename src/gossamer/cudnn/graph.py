@@ -354,8 +354,9 @@ class Graph(GraphBuilder):
         return PlanError("NOT_SUPPORTED", f"cuDNN has no engine for graph {self}: {error}")
 
     def _no_engine(self, choice: Choice, refusals: list[str]) -> PlanError:
-        proposed = "\n  ".join(refusals[:8]) or "nothing was proposed"
-        more = f"\n  … and {len(refusals) - 8} more" if len(refusals) > 8 else ""
+        distinct = list(dict.fromkeys(refusals))  # an engine is proposed with one setting of its knobs after another
+        proposed = "\n  ".join(distinct[:8]) or "nothing was proposed"
+        more = f"\n  … and {len(distinct) - 8} more" if len(distinct) > 8 else ""
         asked = ", ".join(choice.modes)
         return PlanError("NOT_SUPPORTED", f"no engine for graph {self} (modes {asked}):\n  {proposed}{more}")
 
