@@ -53,9 +53,8 @@ class NodeCase:
         )
 
     def feeds(self) -> dict[str, np.ndarray]:
-        feeds = {f"x{i}": a for i, a in enumerate(self.inputs) if a is not None and i not in self.constants}
-        assert all(isinstance(feed, np.ndarray) for feed in feeds.values()), "scalars are arrays of rank 0 here"
-        return feeds
+        """NumPy's scalars as arrays of rank 0, which executors take alone."""
+        return {f"x{i}": np.asarray(a) for i, a in enumerate(self.inputs) if a is not None and i not in self.constants}
 
     def expected(self) -> Sequence[np.ndarray]:
         """`want`, or else onnxruntime's results. Bindings to it take no bf16: it gets the bits as fp16, which is the
