@@ -161,10 +161,11 @@ class ProgramEngine(Engine, Generic[R]):
             self._executor.drop(old.program)
 
     def run(self, feeds: Mapping[str, Tensor], outputs: Sequence[str], **how: Unpack[Delivery]) -> Mapping[str, Tensor]:
+        shapes = {name: tuple(getattr(feed, "shape", ())) for name, feed in feeds.items()}
         if self._shapeless:  # an optional that is not fed is None
             omitted: dict[str, Any] = dict.fromkeys(self._shapeless.keys() - feeds.keys())
             feeds = omitted | dict(feeds)
-        shapes = {name: tuple(getattr(feed, "shape", ())) for name, feed in feeds.items()} | self._shapeless
+            shapes |= self._shapeless
         program = self.compiled(shapes).program
         if settings.DEBUG() >= 2 and program not in self._profiled and how.get("stream") is None:
             self._profiled.add(program)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from gossamer import custom_ops, kernels
 from gossamer.errors import UnsupportedModel, UnsupportedNode
 from gossamer.model.custom_nodes import is_custom
+from gossamer.model.edit import name_of
 from gossamer.model.node import Node, Scope, UnknownShape
 from gossamer.options import CpuOptions, CudaOptions
 from gossamer.program import Call, CudnnCall, Refusal, Target, Unavailable, placement
@@ -125,8 +126,7 @@ def _place_node(
 
 
 def _placed(node: ir.Node, provider: str, calls: tuple[Call, ...], refusals: Iterable[tuple[str, str]]) -> PlacedNode:
-    name = node.name or next((value.name for value in node.outputs if value.name), "")
-    return PlacedNode(node, name, node.op_type, node.domain, provider, calls, tuple(refusals))
+    return PlacedNode(node, name_of(node), node.op_type, node.domain, provider, calls, tuple(refusals))
 
 
 def _lower(

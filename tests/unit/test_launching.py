@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gossamer.errors import DriverError
-from gossamer.kernels.launch import TRITON_TYPES
 from gossamer.program import Copy, TensorMap
+from gossamer.program.calls import TRITON_TYPES
 from gossamer.program.cubin import Cubin, TensorMapLayout
 from gossamer.run import driver
 from gossamer.run.context import Segment

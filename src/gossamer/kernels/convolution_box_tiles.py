@@ -28,11 +28,7 @@ from gossamer.kernels.convolution_tiles import (
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.gemm_tiles import Tiles, uses_tensor_cores
 from gossamer.program import Target, dtype_of
-
-LONGEST_SIDE = 256
-"""Elements that one copy may span along a dimension, those it skips included."""
-LARGEST_GAP = 8
-"""From one element that a copy takes to the next."""
+from gossamer.program.calls import MAX_BOX, MAX_GAP
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +104,7 @@ def takes_boxes(convolution: Convolution, dtype: str, target: Target) -> bool:
         and convolution.groups == 1
         and (y.channels_last or not convolution.wide)
         and not extents_of(convolution).flat
-        and max(convolution.window.strides) <= LARGEST_GAP
+        and max(convolution.window.strides) <= MAX_GAP
         and min(convolution.pixels, x.pixels) > 0
     )
 
@@ -191,13 +187,13 @@ def _best_box(pixels: int, convolution: Convolution) -> tuple[int, int, int] | N
     if convolution.rank == 0:
         return pixels, 1, 1
     (depth, rows, columns), (depth_gap, row_gap, column_gap) = convolution.y.extents, convolution.window.strides
-    images, most_deep = convolution.batch, LONGEST_SIDE
+    images, most_deep = convolution.batch, MAX_BOX
     if convolution.rank == 3:
-        images, most_deep = depth, LONGEST_SIDE // depth_gap
+        images, most_deep = depth, MAX_BOX // depth_gap
     best: tuple[int, int, int] | None = None
     fewest: float = inf
-    for high in _sides(min(pixels, LONGEST_SIDE // row_gap), rows):
-        for wide in _sides(min(pixels // high, LONGEST_SIDE // column_gap), columns):
+    for high in _sides(min(pixels, MAX_BOX // row_gap), rows):
+        for wide in _sides(min(pixels // high, MAX_BOX // column_gap), columns):
             deep = pixels // (high * wide)
             count = cdiv(images, deep) * cdiv(rows, high) * cdiv(columns, wide)
             if deep <= most_deep and (best is None or count < fewest or (count == fewest and wide > best[2])):

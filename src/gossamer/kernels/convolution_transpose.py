@@ -26,10 +26,10 @@ from gossamer.kernels.convolution_tiles import choose_convolution_tiles, extents
 from gossamer.kernels.convolution_weights import Packing, packed_filters
 from gossamer.kernels.depthwise_transpose import convolve_transposed_depthwise
 from gossamer.kernels.extents import cdiv
-from gossamer.kernels.launch import MAX_GRID
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, FUSED, Node
 from gossamer.program import Call, Refusal, Target
+from gossamer.program.calls import MAX_GRID
 
 MAX_PHASES = MAX_GRID[2]
 """Each phase is a slice of the grid, and a packed filter."""

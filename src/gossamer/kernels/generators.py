@@ -14,10 +14,10 @@ import triton.language as tl
 from gossamer.kernels.copies import Strided, as_words, choose_tile, copy_strided, is_wide, movable, tile_of
 from gossamer.kernels.division import divide_by, divisor_of
 from gossamer.kernels.extents import cdiv
-from gossamer.kernels.launch import TRITON_TYPES, launch
+from gossamer.kernels.launch import launch
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import Node
-from gossamer.program import Fill, Refusal, Target, View, dtype_of
+from gossamer.program import Fill, Target, View, dtype_of
 
 
 @triton.jit
@@ -143,8 +143,6 @@ def lower_one_hot(node: Node, target: Target) -> Lowered:
     assert values is not None
     if refusal := movable(y):
         return refusal
-    if indices.dtype not in TRITON_TYPES:
-        return Refusal(f"indices of type {indices.dtype} have no kernels")
     axis = node.attribute("axis", -1) % y.rank
     depth, inner = y.shape[axis], math.prod(y.shape[axis + 1 :])
     n_rows, n_cols = math.prod(y.shape[:axis]), depth * inner

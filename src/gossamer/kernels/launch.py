@@ -8,27 +8,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from gossamer.program import Argument, Buffer, Kernel, Launch, Pointer, TensorMap
-from gossamer.program.calls import TypeName
-
-TRITON_TYPES = {
-    "float16": "fp16",
-    "bfloat16": "bf16",
-    "float32": "fp32",
-    "float64": "fp64",
-    "bool": "i1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "u8",
-    "uint16": "u16",
-    "uint32": "u32",
-    "uint64": "u64",
-}
-"""dtype name → Triton's name for it. Kernels have no other elements: narrow types are passed as their bits
-(`narrow_types`), since Triton's own 8-bit floats are computed by instructions that not every architecture has."""
-
-MAX_GRID = (2**31 - 1, 65535, 65535)
+from gossamer.program.calls import MAX_GRID, TRITON_TYPES, TypeName
 
 
 class NoSuchElements(Exception):

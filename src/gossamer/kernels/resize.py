@@ -15,10 +15,11 @@ from gossamer.kernels.copies import Lines, as_words, choose_lines, is_wide, mova
 from gossamer.kernels.division import divide_by, divisor_of
 from gossamer.kernels.extents import cdiv, power_of_two
 from gossamer.kernels.interpolation import AxisResize
-from gossamer.kernels.launch import TRITON_TYPES, launch
+from gossamer.kernels.launch import launch
 from gossamer.kernels.registry import Lowered, lowers
 from gossamer.model.node import CHANNELS_LAST, Node
 from gossamer.program import Buffer, Call, Launch, Refusal, Target, View
+from gossamer.program.calls import TRITON_TYPES
 
 MAX_TAPS = 16
 """Taps of one launch; where the axes' product is larger, axes are resized one after the other."""

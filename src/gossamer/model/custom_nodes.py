@@ -11,7 +11,7 @@ import onnx_ir as ir
 from gossamer import custom_ops
 from gossamer.custom_ops import CustomNode, TensorInfo
 from gossamer.errors import InvalidArgument
-from gossamer.model.edit import constant_of, is_constant, nodes_in, static_shape, subgraphs_of
+from gossamer.model.edit import constant_of, is_constant, name_of, nodes_in, static_shape, subgraphs_of
 from gossamer.model.node import attributes_of
 
 
@@ -42,9 +42,8 @@ def infer_outputs(node: ir.Node) -> bool:
     if registered is None:  # somebody took it away meanwhile
         return False
     inputs = [None if value is None else _info_of(value) for value in node.inputs]
-    name = node.name or next((value.name for value in node.outputs if value.name), "")
     attributes = MappingProxyType(attributes_of(node))
-    described = CustomNode(name, node.op_type, node.domain, attributes, len(node.outputs))
+    described = CustomNode(name_of(node), node.op_type, node.domain, attributes, len(node.outputs))
     types = registered.output_types(described, inputs)
     changed = False
     for value, info in zip(node.outputs, types, strict=True):

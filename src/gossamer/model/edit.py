@@ -67,6 +67,11 @@ def nodes_in(graph: ir.Graph) -> Iterator[ir.Node]:
             yield from nodes_in(subgraph)
 
 
+def name_of(node: ir.Node) -> str:
+    """A node's name, or that of its first output where it has none."""
+    return node.name or next((value.name for value in node.outputs if value.name), "")
+
+
 def is_constant(value: ir.Value | None) -> bool:
     """Whether the value is an initializer, whose content no caller can change."""
     return value is not None and value.is_initializer() and value.const_value is not None and not value.is_graph_input()

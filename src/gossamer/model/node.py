@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 import onnx_ir as ir
 
-from gossamer.model.edit import dtype_name, static_shape
+from gossamer.model.edit import dtype_name, name_of, static_shape
 from gossamer.program import Buffer, Call, Origin
 
 CHANNELS_LAST = "gossamer.nhwc"
@@ -142,7 +142,7 @@ class Node:
 
     @property
     def name(self) -> str:
-        return self._node.name or next((v.name for v in self._node.outputs if v.name), "")
+        return name_of(self._node)
 
     @property
     def op_type(self) -> str:

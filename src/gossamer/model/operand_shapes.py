@@ -16,7 +16,7 @@ import onnx
 import onnx_ir as ir
 
 from gossamer.errors import InvalidGraph
-from gossamer.model.edit import may_have_subgraphs, static_shape
+from gossamer.model.edit import may_have_subgraphs, name_of, static_shape
 
 MICROSOFT = "com.microsoft"
 
@@ -33,8 +33,7 @@ def check_operands(model: ir.Model) -> None:
         rule = _RULES.get((node.domain, node.op_type))
         problem = _negative(node) or _padding(node) or (rule(operands) if rule else None) or _contradiction(operands)
         if problem:
-            name = node.name or next((value.name for value in node.outputs if value.name), "")
-            raise InvalidGraph(f"node '{name}' ({node.op_type}): {problem}")
+            raise InvalidGraph(f"node '{name_of(node)}' ({node.op_type}): {problem}")
 
 
 def _negative(node: ir.Node) -> str | None:

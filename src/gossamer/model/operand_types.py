@@ -1,4 +1,5 @@
-"""What the operators' texts say of the types of their inputs: which of them are of one type.
+"""Types that contradict each other: what the operators' texts say of their inputs, which of them are of one type, and
+what the file says of the model's outputs.
 
 Kernels take it for granted: they would read an operand of another type beyond its end. ONNX's shape inference does not
 look at it.
@@ -6,13 +7,14 @@ look at it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import onnx
 import onnx_ir as ir
 
 from gossamer.errors import InvalidGraph
-from gossamer.model.edit import dtype_name
+from gossamer.model.edit import dtype_name, name_of
 
 
 def check_types(model: ir.Model) -> None:
@@ -26,8 +28,15 @@ def check_types(model: ir.Model) -> None:
         version = node.version or model.graph.opset_imports.get("", 1)
         problem = _contradiction(node, _parameters(node.op_type, version, len(node.inputs)))
         if problem:
-            name = node.name or next((value.name for value in node.outputs if value.name), "")
-            raise InvalidGraph(f"node '{name}' ({node.op_type}): {problem}")
+            raise InvalidGraph(f"node '{name_of(node)}' ({node.op_type}): {problem}")
+
+
+def check_outputs(model: ir.Model, declared: Sequence[ir.DataType | None]) -> None:
+    """Raises InvalidGraph where an output is not of the type that the file declares, and sessions tell."""
+    for value, dtype in zip(model.graph.outputs, declared, strict=True):
+        if dtype is not None and value.dtype is not None and value.dtype is not dtype:
+            kinds = f"{dtype_name(dtype)}, and what makes it gives {dtype_name(value.dtype)}"
+            raise InvalidGraph(f"the output '{value.name}' is declared as {kinds}; export the model again")
 
 
 def _contradiction(node: ir.Node, parameters: tuple[str, ...]) -> str | None:

@@ -12,6 +12,31 @@ Scalar: TypeAlias = int | float
 Constant: TypeAlias = "int | float | str | bool | tuple[Constant, ...] | None"
 TypeName: TypeAlias = "str | tuple[TypeName, ...]"
 
+TRITON_TYPES = {
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "float64": "fp64",
+    "bool": "i1",
+    "int8": "i8",
+    "int16": "i16",
+    "int32": "i32",
+    "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
+    "uint64": "u64",
+}
+"""dtype name → Triton's name for it. Kernels have no other elements: narrow types are passed as their bits
+(`kernels/narrow_types`), since Triton's own 8-bit floats are computed by instructions that not every architecture
+has."""
+MAX_GRID = (2**31 - 1, 65535, 65535)
+"""Blocks of a grid, by dimension. Source: CUDA C++ Programming Guide, "Compute Capabilities"."""
+MAX_BOX = 256
+"""Elements that one copy by a TMA descriptor may span along a dimension, those that it skips included."""
+MAX_GAP = 8
+"""From one element that such a copy takes to the next. Source of both: CUDA driver API, cuTensorMapEncodeTiled."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:

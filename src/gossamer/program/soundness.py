@@ -18,6 +18,10 @@ import numpy as np
 from gossamer.program import strict_json
 from gossamer.program.buffers import ARENA_ALIGNMENT, dtype_from_file
 from gossamer.program.calls import (
+    MAX_BOX,
+    MAX_GAP,
+    MAX_GRID,
+    TRITON_TYPES,
     Argument,
     AttributeValue,
     Call,
@@ -41,8 +45,6 @@ from gossamer.program.memory import Arena, Host, Weight
 from gossamer.program.program import Program
 from gossamer.program.target import Target
 
-_MOST_BLOCKS = (2**31 - 1, 65535, 65535)
-"""Of a grid, by dimension. Source: CUDA C++ Programming Guide, "Compute Capabilities"."""
 _MOST_BYTES = 2**63 - 1
 _ANY_NUMBER = ("1", "none", "fp32", "fp64")
 _INTEGERS = {"i1": range(-128, 128)} | {
@@ -51,19 +53,12 @@ _INTEGERS = {"i1": range(-128, 128)} | {
     for name, numbers in ((f"i{bits}", range(-(2 ** (bits - 1)), 2 ** (bits - 1))), (f"u{bits}", range(2**bits)))
 }
 """What a parameter of each integer type can be."""
-_ELEMENTS = {
-    "i1": "bool",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp32": "float32",
-    "fp64": "float64",
-    **{f"{sign}{bits}": f"{dtype}{bits}" for sign, dtype in (("i", "int"), ("u", "uint")) for bits in (8, 16, 32, 64)},
-}
+_ELEMENTS = {name: dtype for dtype, name in TRITON_TYPES.items()}
 """Triton's name of an element type → dtype."""
 _MOST_WARPS = 32
-"""Of a block. Source: as of `_MOST_BLOCKS`."""
-_MOST_BOX, _MOST_GAP, _MOST_RANK, _MOST_EXTENT, _MOST_STRIDE = 256, 8, 5, 2**32, 2**40
-"""Of a TMA descriptor; strides in bytes, to be less. Source: CUDA driver API, cuTensorMapEncodeTiled."""
+"""Of a block. Source: as of `MAX_GRID`."""
+_MOST_RANK, _MOST_EXTENT, _MOST_STRIDE = 5, 2**32, 2**40
+"""Of a TMA descriptor; strides in bytes, to be less. Source: as of `MAX_BOX`."""
 _SWIZZLES = range(4)
 """CUtensorMapSwizzle, as far as Triton uses it."""
 _ALIGNMENTS = tuple(1 << shift for shift in range(ARENA_ALIGNMENT.bit_length()))
@@ -134,8 +129,8 @@ def _check_layout(what: TensorMap, layout: TensorMapLayout) -> None:
     if not (
         layout.swizzle in _SWIZZLES
         and layout.element_size == dtype_from_file(what.dtype).itemsize
-        and all(1 <= span <= _MOST_BOX for span in spans)
-        and max(what.gaps, default=1) <= _MOST_GAP
+        and all(1 <= span <= MAX_BOX for span in spans)
+        and max(what.gaps, default=1) <= MAX_GAP
     ):
         raise ValueError(f"there is no {what} as {layout}")
 
@@ -234,7 +229,7 @@ def _check_elements(call: Copy | View, program: Program, nbytes: tuple[int, ...]
 
 
 def _check_launch(launch: Launch, program: Program, bytes_of: BytesOf) -> None:
-    if not all(1 <= blocks <= most for blocks, most in zip(launch.grid, _MOST_BLOCKS, strict=True)):
+    if not all(1 <= blocks <= most for blocks, most in zip(launch.grid, MAX_GRID, strict=True)):
         raise ValueError(f"{launch.origin}: there is no grid of {'×'.join(map(str, launch.grid))} blocks")
     for argument, type_name in _passed(launch, launch.arguments, tuple(kind for _, kind in launch.kernel.signature)):
         if not _fits(argument, type_name):

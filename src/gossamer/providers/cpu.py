@@ -38,13 +38,9 @@ def refuse_narrow(node: ir.Node) -> Refusal | None:
     """Why what a node reads or makes cannot be handed over, if it cannot: onnxruntime's bindings have no arrays of
     these types. Constants become part of the model that it gets."""
     for value in (*values_read(node), *node.outputs):
-        if value.const_value is None and value.dtype is not None and _is_narrow(value.dtype):
+        if value.const_value is None and value.dtype is not None and dtype_name(value.dtype) in NARROW:
             return Refusal(f"onnxruntime takes and gives no arrays of {dtype_name(value.dtype)} ('{value.name}')")
     return None
-
-
-def _is_narrow(dtype: ir.DataType) -> bool:
-    return dtype != ir.DataType.STRING and dtype_name(dtype) in NARROW
 
 
 def refuse_custom(node: ir.Node) -> Refusal | None:

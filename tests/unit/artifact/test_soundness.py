@@ -11,7 +11,6 @@ import pytest
 
 from cases.op_cases import CASES, OpCase
 from compiled_files import KERNEL, WEIGHTS, program
-from gossamer.kernels.launch import TRITON_TYPES
 from gossamer.program import (
     Arena,
     Buffer,
@@ -33,7 +32,7 @@ from gossamer.program import (
     Weight,
     dtype_of,
 )
-from gossamer.program.calls import Argument, TypeName
+from gossamer.program.calls import TRITON_TYPES, Argument, TypeName
 from gossamer.program.cubin import Cubin, TensorMapLayout
 from gossamer.program.soundness import check_code, check_program, check_target
 from harness import lower_model

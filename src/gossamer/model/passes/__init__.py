@@ -14,12 +14,12 @@ from functools import partial
 import onnx_ir as ir
 
 from gossamer import settings
-from gossamer.errors import Fail, InvalidGraph
+from gossamer.errors import Fail
 from gossamer.model.attention_shapes import MICROSOFT
 from gossamer.model.checks import problem_in
-from gossamer.model.edit import dtype_name, static_shape
+from gossamer.model.edit import static_shape
 from gossamer.model.operand_shapes import check_operands
-from gossamer.model.operand_types import check_types
+from gossamer.model.operand_types import check_outputs, check_types
 from gossamer.model.passes.affine_into_conv import affine_into_conv
 from gossamer.model.passes.fold_constants import fold_constants
 from gossamer.model.passes.inline_functions import inline_functions
@@ -86,7 +86,7 @@ def prepare(model: ir.Model) -> None:
     _forget_claims(model)
     # Types first: folding and the elimination of Casts read them.
     run_passes(model, (inline_functions, lift_constants, infer_shapes))
-    _check_types_of_outputs(model, declared)
+    check_outputs(model, declared)
     _fold(model)
     # After remove_no_ops, which brings a convolution and its scale together.
     run_passes(model, (remove_no_ops, remove_unused, share_duplicates, affine_into_conv, remove_unused))
@@ -120,14 +120,6 @@ def _forget_claims(model: ir.Model) -> None:
         node = value.producer()
         if node is not None and node.domain in {"", MICROSOFT}:
             value.shape = None
-
-
-def _check_types_of_outputs(model: ir.Model, declared: Sequence[ir.DataType | None]) -> None:
-    """Raises InvalidGraph where an output is not of the type that the file declares, and sessions tell."""
-    for value, dtype in zip(model.graph.outputs, declared, strict=True):
-        if dtype is not None and value.dtype is not None and value.dtype is not dtype:
-            kinds = f"{dtype_name(dtype)}, and what makes it gives {dtype_name(value.dtype)}"
-            raise InvalidGraph(f"the output '{value.name}' is declared as {kinds}; export the model again")
 
 
 def _fold(model: ir.Model) -> bool:
